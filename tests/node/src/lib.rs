@@ -5,6 +5,9 @@
 
 pub mod clock;
 pub mod cluster;
+pub mod demo;
+pub mod input;
 pub mod kubelet;
 pub mod node;
 pub mod process;
+pub mod tree;
