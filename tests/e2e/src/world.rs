@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use oneboot_node::cluster::Cluster;
+use oneboot_node::cluster::{Admin, Cluster};
 use oneboot_node::input;
 use oneboot_node::node::{Node, paths};
 use oneboot_node::process::{Child, Programs};
@@ -60,12 +60,12 @@ impl World {
         Self::with(options, |cluster, _| input::rendered(cluster, pre, post))
     }
 
-    fn with(options: &[&str], fill: impl FnOnce(&Cluster, &Path) -> anyhow::Result<String>) -> anyhow::Result<Self> {
+    fn with(options: &[&str], fill: impl FnOnce(&Admin, &Path) -> anyhow::Result<String>) -> anyhow::Result<Self> {
         let scratch = tempfile::tempdir().context("making a scratch folder")?;
         let programs = Programs::beside_this()?;
         let cluster = Cluster::start(&programs, &scratch.path().join("cluster"), scratch.path(), options)?;
-        let pool = fill(&cluster, scratch.path())?;
-        let pointer = input::pointer(&cluster, &pool, scratch.path())?;
+        let pool = fill(&cluster.admin, scratch.path())?;
+        let pointer = input::pointer(&cluster.admin, &pool, scratch.path())?;
         Ok(Self { cluster, pool, pointer, programs, scratch })
     }
 
@@ -74,7 +74,7 @@ impl World {
     /// # Errors
     /// When its root cannot be made.
     pub fn node(&self, name: &str) -> anyhow::Result<Node> {
-        self.cluster.command(&["machine", "add", name, "--pool", &self.pool])?;
+        self.cluster.admin.command(&["machine", "add", name, "--pool", &self.pool])?;
         Node::install(&self.programs, &self.scratch.path().join(name), name, &self.pool, &self.scratch.path().join("logs").join(name))
     }
 
@@ -141,9 +141,9 @@ impl World {
     /// # Errors
     /// When the pool has none.
     pub fn full_config(&self) -> anyhow::Result<Value> {
-        let pool = self.cluster.get("machineconfigpool", &self.pool)?;
+        let pool = self.cluster.admin.get("machineconfigpool", &self.pool)?;
         let name = pool["spec"]["configuration"]["name"].as_str().context("the pool is rendered")?;
-        self.cluster.get("machineconfig", name)
+        self.cluster.admin.get("machineconfig", name)
     }
 }
 

@@ -56,7 +56,7 @@ fn another_pools_rendered_config_is_not_handed_out() {
     });
     let file = world.path().join("master.json");
     fs::write(&file, other.to_string()).expect("writing it");
-    world.cluster.command(&["apply", "-f", file.to_str().expect("UTF-8")]).expect("it is there");
+    world.cluster.admin.command(&["apply", "-f", file.to_str().expect("UTF-8")]).expect("it is there");
     let seed = node.path("etc/machine-config-daemon/node-annotations.json");
     let named = fs::read_to_string(&seed).expect("a seed");
     let mut annotations: Value = serde_json::from_str(&named).expect("JSON");

@@ -47,7 +47,7 @@ fn wrong_token() {
 fn another_pools_token() {
     let world = World::with_worker(&[]).expect("a world");
     let mut pointer = world.pointer_json().expect("a pointer");
-    let other = world.cluster.command(&["token", "new", "--pool", "master"]).expect("a token");
+    let other = world.cluster.admin.command(&["token", "new", "--pool", "master"]).expect("a token");
     defect::token(&mut pointer, other.trim());
     refused(&world, &pointer, 77, &["403"]);
 }
@@ -56,7 +56,7 @@ fn another_pools_token() {
 fn expired_token() {
     let world = World::with_worker(&[]).expect("a world");
     let mut pointer = world.pointer_json().expect("a pointer");
-    let expired = world.cluster.command(&["token", "new", "--pool", "worker", "--ttl", "0s"]).expect("a token");
+    let expired = world.cluster.admin.command(&["token", "new", "--pool", "worker", "--ttl", "0s"]).expect("a token");
     defect::token(&mut pointer, expired.trim());
     refused(&world, &pointer, 77, &["401", "expired"]);
 }

@@ -115,7 +115,7 @@ fn the_api_goes_away_and_comes_back() {
     let node = world.booted_node("worker-1.example").expect("a booted node");
     let mut kubelet = node.start_kubelet().expect("the kubelet starts");
     let csr = kubelet.wait_for(filed).expect("a CSR");
-    world.cluster.command(&["approve", &csr]).expect("approved");
+    world.cluster.admin.command(&["approve", &csr]).expect("approved");
     kubelet.wait_for(|line| line.contains("\"node-registered\"").then_some(())).expect("registered");
 
     world.cluster.kill();
@@ -155,7 +155,7 @@ fn a_csr_that_nobody_approves_is_waited_for_and_said() {
     let changes: Vec<String> = before.changes(&after).into_iter().filter(|change| !change.starts_with("var/lib/kubelet")).collect();
     assert_eq!(changes, Vec::<String>::new());
 
-    world.cluster.command(&["approve", &csr]).expect("approved");
+    world.cluster.admin.command(&["approve", &csr]).expect("approved");
     agent_reaches(&node, &mut agent, "Settled").expect("it settles once somebody approves");
 }
 
@@ -168,7 +168,7 @@ fn killing_the_agent_stalls_the_node_and_starting_it_again_finishes() {
     let mut agent = node.start_agent().expect("the agent starts");
     agent_shows(&node, &mut agent, |shown| shown["reason"].as_str()?.contains(&csr).then_some(())).expect("it waits");
     agent.kill();
-    world.cluster.command(&["approve", &csr]).expect("approved");
+    world.cluster.admin.command(&["approve", &csr]).expect("approved");
     kubelet.wait_for(|line| line.contains("\"node-registered\"").then_some(())).expect("registered");
     assert!(!node.path("etc/machine-config-daemon/currentconfig").exists(), "nobody but the agent settles a node");
     let mut agent = node.start_agent().expect("the agent starts again");

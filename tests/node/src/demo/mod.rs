@@ -75,11 +75,11 @@ fn go(options: &Options, programs: &Programs, scratch: &Path, progress: &Progres
     progress.say("cluster", "starting: API, MCS, renderer, approver");
     let cluster = Cluster::start(programs, &scratch.join("cluster"), &logs, &[])?;
     let pool = match (&options.pre, &options.post) {
-        (Some(pre), Some(post)) => input::rendered(&cluster, pre, post)?,
-        _ => input::worker(&cluster, scratch)?,
+        (Some(pre), Some(post)) => input::rendered(&cluster.admin, pre, post)?,
+        _ => input::worker(&cluster.admin, scratch)?,
     };
     progress.say("cluster", &format!("pool {pool} is rendered: one config to serve before approval, one for after"));
-    let pointer = input::pointer(&cluster, &pool, scratch)?;
+    let pointer = input::pointer(&cluster.admin, &pool, scratch)?;
     progress.say("cluster", "a provisioning token is out, and a pointer config that carries it");
 
     let mut nodes = Vec::new();
@@ -93,13 +93,13 @@ fn go(options: &Options, programs: &Programs, scratch: &Path, progress: &Progres
             (None, _) => scratch.join(format!("root-{n}")),
         };
         let name = format!("{pool}-{n}.demo.internal");
-        cluster.command(&["machine", "add", &name, "--pool", &pool])?;
+        cluster.admin.command(&["machine", "add", &name, "--pool", &pool])?;
         nodes.push(Node::install(programs, &root, &name, &pool, &logs.join(&name))?);
     }
 
     let mut journeys: Vec<anyhow::Result<Journey>> = Vec::new();
     thread::scope(|scope| {
-        let (cluster, pointer) = (&cluster, pointer.as_path());
+        let (cluster, pointer) = (&cluster.admin, pointer.as_path());
         let running: Vec<_> =
             nodes.iter().map(|node| scope.spawn(move || journey::go(cluster, node, pointer, progress))).collect();
         for one in running {
