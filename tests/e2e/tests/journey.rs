@@ -71,8 +71,10 @@ fn a_node_settles_and_its_token_is_nowhere() {
     }
     assert!(looked > 100, "only {looked} files were there to look at");
     for program in ["firstboot", "lay-down", "kubelet", "agent"] {
-        let log = fs::read(node.log(program)).expect("a log");
-        assert!(!contains(&log, token.as_bytes()), "the token is in what {program} printed");
+        for printed in [node.log(program), node.output(program)] {
+            let printed = fs::read(printed).expect("a log");
+            assert!(!contains(&printed, token.as_bytes()), "the token is in what {program} printed");
+        }
     }
     let cluster_log = fs::read(world.path().join("cluster.log")).expect("the cluster's log");
     assert!(!contains(&cluster_log, token.as_bytes()), "the token is in what the control plane printed");

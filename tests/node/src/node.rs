@@ -156,9 +156,14 @@ impl Node {
         Some(self.json(paths::AGENT).ok()?["state"].as_str()?.to_owned())
     }
 
-    /// The log of one of its programs.
+    /// What one of its programs printed on standard error.
     pub fn log(&self, program: &str) -> PathBuf {
         self.logs.join(format!("{program}.log"))
+    }
+
+    /// What one of its programs printed on standard output.
+    pub fn output(&self, program: &str) -> PathBuf {
+        self.logs.join(format!("{program}.out"))
     }
 
     fn agent_command(&self, args: &[&str]) -> std::process::Command {
@@ -168,9 +173,9 @@ impl Node {
     }
 
     fn logged(&self, program: &str, finished: Finished) -> anyhow::Result<Finished> {
-        let path = self.log(program);
-        fs::write(&path, format!("{}{}", finished.stdout, finished.stderr))
-            .with_context(|| format!("writing {}", path.display()))?;
+        for (path, text) in [(self.log(program), &finished.stderr), (self.output(program), &finished.stdout)] {
+            fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+        }
         Ok(finished)
     }
 }

@@ -89,13 +89,13 @@ pub(super) fn go(cluster: &Admin, node: &Node, pointer: &Path, progress: &Progre
     progress.say(node.name(), "verified: the Machine Config Daemon would find nothing to do");
 
     timeline::add_firstboot(&mut events, &report);
-    timeline::add_kubelet(&mut events, &std::fs::read_to_string(node.log("kubelet")).unwrap_or_default());
+    timeline::add_kubelet(&mut events, &std::fs::read_to_string(node.output("kubelet")).unwrap_or_default());
     timeline::add_agent(&mut events, &state);
     events.sort_by_key(|event| event.at_us);
     Ok(Journey {
         node: node.name().to_owned(),
         events,
-        plan: plan_of(&std::fs::read_to_string(node.log("agent")).unwrap_or_default()),
+        plan: std::fs::read_to_string(node.output("agent")).context("reading the plan that the agent printed")?,
         state: node.state().context("the agent shows no state")?,
         config,
         laid_down,
@@ -124,9 +124,4 @@ fn follow(node: &Node, agent: &mut crate::process::Child, progress: &Progress) -
 /// How many files the last apply on this root wrote, from its receipt.
 fn applied(_node: &Node) -> anyhow::Result<u64> {
     Ok(0)
-}
-
-/// The plan as the agent printed it.
-fn plan_of(log: &str) -> String {
-    log.to_owned()
 }
