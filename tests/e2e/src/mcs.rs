@@ -26,7 +26,8 @@ pub fn get(url: &str, headers: &[(&str, &str)]) -> anyhow::Result<Answer> {
         .disable_verification(true)
         .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .build();
-    let agent: ureq::Agent = ureq::Agent::config_builder().tls_config(tls).http_status_as_error(false).build().into();
+    let agent: ureq::Agent =
+        ureq::Agent::config_builder().tls_config(tls).http_status_as_error(false).build().into();
     let mut request = agent.get(url);
     for (name, value) in headers {
         request = request.header(*name, *value);
@@ -68,7 +69,11 @@ fn strings(value: &Value, each: &mut impl FnMut(&str)) {
 fn open_data_url(url: &str) -> Option<Vec<u8>> {
     let (head, data) = url.strip_prefix("data:")?.split_once(',')?;
     let raw: Vec<u8> = percent_encoding::percent_decode_str(data).collect();
-    let bytes = if head.ends_with(";base64") { base64::engine::general_purpose::STANDARD.decode(raw).ok()? } else { raw };
+    let bytes = if head.ends_with(";base64") {
+        base64::engine::general_purpose::STANDARD.decode(raw).ok()?
+    } else {
+        raw
+    };
     if !bytes.starts_with(&[0x1f, 0x8b]) {
         return Some(bytes);
     }
@@ -84,11 +89,12 @@ mod tests {
 
     #[test]
     fn what_is_wrapped_twice_and_packed_is_found() {
-        let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
-        packer.write_all(b"the secret").expect("memory");
-        let packed = base64::engine::general_purpose::STANDARD.encode(packer.finish().expect("memory"));
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        gzip.write_all(b"the secret").expect("memory");
+        let packed = base64::engine::general_purpose::STANDARD.encode(gzip.finish().expect("memory"));
         let inner = format!("{{\"source\":\"data:;base64,{packed}\"}}");
-        let escaped: String = percent_encoding::utf8_percent_encode(&inner, percent_encoding::NON_ALPHANUMERIC).collect();
+        let escaped: String =
+            percent_encoding::utf8_percent_encode(&inner, percent_encoding::NON_ALPHANUMERIC).collect();
         let outer = format!("{{\"a\":[{{\"b\":\"data:application/json,{escaped}\"}}]}}");
         assert!(all_text(outer.as_bytes()).iter().any(|text| text == "the secret"));
     }

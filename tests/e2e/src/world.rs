@@ -36,7 +36,7 @@ impl World {
     /// # Errors
     /// When any part of it does not start.
     pub fn with_worker(options: &[&str]) -> anyhow::Result<Self> {
-        Self::with(options, |cluster, scratch| input::worker(cluster, scratch))
+        Self::with(options, input::worker)
     }
 
     /// With two rendered MachineConfigs of pool `worker`.
@@ -60,7 +60,10 @@ impl World {
         Self::with(options, |cluster, _| input::rendered(cluster, pre, post))
     }
 
-    fn with(options: &[&str], fill: impl FnOnce(&Admin, &Path) -> anyhow::Result<String>) -> anyhow::Result<Self> {
+    fn with(
+        options: &[&str],
+        fill: impl FnOnce(&Admin, &Path) -> anyhow::Result<String>,
+    ) -> anyhow::Result<Self> {
         let scratch = tempfile::tempdir().context("making a scratch folder")?;
         let programs = Programs::beside_this()?;
         let cluster = Cluster::start(&programs, &scratch.path().join("cluster"), scratch.path(), options)?;
@@ -75,7 +78,13 @@ impl World {
     /// When its root cannot be made.
     pub fn node(&self, name: &str) -> anyhow::Result<Node> {
         self.cluster.admin.command(&["machine", "add", name, "--pool", &self.pool])?;
-        Node::install(&self.programs, &self.scratch.path().join(name), name, &self.pool, &self.scratch.path().join("logs").join(name))
+        Node::install(
+            &self.programs,
+            &self.scratch.path().join(name),
+            name,
+            &self.pool,
+            &self.scratch.path().join("logs").join(name),
+        )
     }
 
     /// A node that has gone as far as its switch of roots: pre-approved configuration and report in place.
@@ -121,7 +130,9 @@ impl World {
     pub fn token(&self) -> anyhow::Result<String> {
         let pointer = self.pointer_json()?;
         let header = pointer["ignition"]["config"]["merge"][0]["httpHeaders"][0]["value"].as_str();
-        let token = header.and_then(|value| value.strip_prefix("Bearer ")).context("the pointer carries a bearer token")?;
+        let token = header
+            .and_then(|value| value.strip_prefix("Bearer "))
+            .context("the pointer carries a bearer token")?;
         Ok(token.to_owned())
     }
 
@@ -131,7 +142,9 @@ impl World {
     /// When the pointer has no source.
     pub fn mcs(&self) -> anyhow::Result<String> {
         let pointer = self.pointer_json()?;
-        let source = pointer["ignition"]["config"]["merge"][0]["source"].as_str().context("the pointer has a source")?;
+        let source = pointer["ignition"]["config"]["merge"][0]["source"]
+            .as_str()
+            .context("the pointer has a source")?;
         let end = source.find("/config/").context("the source names a pool")?;
         Ok(source[..end].to_owned())
     }
@@ -159,7 +172,11 @@ pub fn configuration(node: &Node) -> anyhow::Result<Tree> {
 ///
 /// # Errors
 /// When the agent ends before.
-pub fn agent_shows<T>(node: &Node, agent: &mut Child, mut wanted: impl FnMut(&Value) -> Option<T>) -> anyhow::Result<T> {
+pub fn agent_shows<T>(
+    node: &Node,
+    agent: &mut Child,
+    mut wanted: impl FnMut(&Value) -> Option<T>,
+) -> anyhow::Result<T> {
     agent.wait_for(|_| wanted(&node.json(paths::AGENT).ok()?))
 }
 

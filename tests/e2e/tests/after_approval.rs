@@ -12,7 +12,9 @@ fn blocked_by(config: &Value, saying: &[&str]) {
     let world = World::with_rendered(&[], &pre, &post).expect("a world");
     let node = world.booted_node("worker-1.example").expect("a booted node");
     let mut kubelet = node.start_kubelet().expect("the kubelet starts");
-    kubelet.wait_for(|line| line.contains("\"node-registered\"").then_some(())).expect("approved and registered");
+    kubelet
+        .wait_for(|line| line.contains("\"node-registered\"").then_some(()))
+        .expect("approved and registered");
     let before = configuration(&node).expect("a look");
     let mut agent = node.start_agent().expect("the agent starts");
     let reason = agent_reaches(&node, &mut agent, "Blocked").expect("it is refused");
@@ -61,12 +63,15 @@ fn another_pools_rendered_config_is_not_handed_out() {
     let named = fs::read_to_string(&seed).expect("a seed");
     let mut annotations: Value = serde_json::from_str(&named).expect("JSON");
     for key in ["currentConfig", "desiredConfig"] {
-        annotations[format!("machineconfiguration.openshift.io/{key}")] = "rendered-master-0123456789abcdef".into();
+        annotations[format!("machineconfiguration.openshift.io/{key}")] =
+            "rendered-master-0123456789abcdef".into();
     }
     fs::write(&seed, annotations.to_string()).expect("a compromised node's seed");
 
     let mut kubelet = node.start_kubelet().expect("the kubelet starts");
-    kubelet.wait_for(|line| line.contains("\"node-registered\"").then_some(())).expect("approved and registered");
+    kubelet
+        .wait_for(|line| line.contains("\"node-registered\"").then_some(()))
+        .expect("approved and registered");
     let before = configuration(&node).expect("a look");
     let mut agent = node.start_agent().expect("the agent starts");
     let reason = agent_shows(&node, &mut agent, |shown| {

@@ -17,11 +17,19 @@ fn refused(world: &World, pointer: &Value, code: i32, saying: &[&str]) -> Finish
     let fetched = node.fetch(&pointer, DEADLINE).expect("fetch runs");
     assert_eq!(fetched.code(), Some(code), "{}", fetched.stderr);
     for words in saying {
-        assert!(fetched.stderr.to_lowercase().contains(&words.to_lowercase()), "expected {words:?} in:\n{}", fetched.stderr);
+        assert!(
+            fetched.stderr.to_lowercase().contains(&words.to_lowercase()),
+            "expected {words:?} in:\n{}",
+            fetched.stderr
+        );
     }
     assert_eq!(before.changes(&configuration(&node).expect("a look")), Vec::<String>::new());
     assert!(!node.path(paths::USER_IGN).exists(), "there is no hand-off after a failure");
-    assert_eq!(node.json(paths::REPORT).map(|report| report["class"].clone()).ok(), Some(Value::from(code)), "the report names the class");
+    assert_eq!(
+        node.json(paths::REPORT).map(|report| report["class"].clone()).ok(),
+        Some(Value::from(code)),
+        "the report names the class"
+    );
     fetched
 }
 
@@ -40,7 +48,10 @@ fn wrong_token() {
     let wrong = defect::unknown_token();
     defect::token(&mut pointer, &wrong);
     let fetched = refused(&world, &pointer, 77, &["401", "token"]);
-    assert!(!fetched.stderr.contains(&wrong) && !fetched.stdout.contains(&wrong), "a wrong token is a secret too");
+    assert!(
+        !fetched.stderr.contains(&wrong) && !fetched.stdout.contains(&wrong),
+        "a wrong token is a secret too"
+    );
 }
 
 #[test]
@@ -56,7 +67,8 @@ fn another_pools_token() {
 fn expired_token() {
     let world = World::with_worker(&[]).expect("a world");
     let mut pointer = world.pointer_json().expect("a pointer");
-    let expired = world.cluster.admin.command(&["token", "new", "--pool", "worker", "--ttl", "0s"]).expect("a token");
+    let expired =
+        world.cluster.admin.command(&["token", "new", "--pool", "worker", "--ttl", "0s"]).expect("a token");
     defect::token(&mut pointer, expired.trim());
     refused(&world, &pointer, 77, &["401", "expired"]);
 }

@@ -14,7 +14,11 @@ fn settles(world: &World, node: &Node) {
     let mut agent = node.start_agent().expect("the agent starts");
     let mut kubelet = node.start_kubelet().expect("the kubelet starts");
     agent_reaches(node, &mut agent, "Settled").expect("it settles");
-    assert!(agent.wait().expect("the agent ends").success(), "it hands over to the Machine Config Daemon:\n{}", agent.last_lines());
+    assert!(
+        agent.wait().expect("the agent ends").success(),
+        "it hands over to the Machine Config Daemon:\n{}",
+        agent.last_lines()
+    );
     node.bring_up_network().expect("a CNI configuration");
     kubelet.wait_for(|line| line.contains("node-ready").then_some(())).expect("the Node becomes Ready");
 
@@ -89,15 +93,24 @@ fn nothing_of_a_post_approved_config_is_in_any_byte_of_the_mcs() {
     assert!(texts.len() >= 10, "only {} post-approved texts to look for", texts.len());
 
     let mut bodies = 0;
-    for accept in ["application/vnd.coreos.ignition+json;version=3.5.0, */*;q=0.1", "application/vnd.coreos.ignition+json;version=3.2.0"] {
-        let answer = mcs::get(&format!("{server}/config/worker"), &[("authorization", &bearer), ("accept", accept)]).expect("an answer");
+    for accept in [
+        "application/vnd.coreos.ignition+json;version=3.5.0, */*;q=0.1",
+        "application/vnd.coreos.ignition+json;version=3.2.0",
+    ] {
+        let answer =
+            mcs::get(&format!("{server}/config/worker"), &[("authorization", &bearer), ("accept", accept)])
+                .expect("an answer");
         assert_eq!(answer.status, 200, "{accept}");
         let all = mcs::all_text(&answer.body);
         assert!(all.len() > 48, "only {} texts were opened", all.len());
         for text in &texts {
             for form in text.forms() {
                 for opened in &all {
-                    assert!(!contains(opened.as_bytes(), &form), "{} is in what the MCS serves for {accept}", text.origin);
+                    assert!(
+                        !contains(opened.as_bytes(), &form),
+                        "{} is in what the MCS serves for {accept}",
+                        text.origin
+                    );
                 }
             }
         }
@@ -106,7 +119,11 @@ fn nothing_of_a_post_approved_config_is_in_any_byte_of_the_mcs() {
     assert_eq!(bodies, 2);
     for path in ["/", "/healthz", "/config/", "/config/worker"] {
         let answer = mcs::get(&format!("{server}{path}"), &[]).expect("an answer");
-        assert!(answer.body.is_empty() || answer.status >= 400, "{path} answers without a token: {} bytes", answer.body.len());
+        assert!(
+            answer.body.is_empty() || answer.status >= 400,
+            "{path} answers without a token: {} bytes",
+            answer.body.len()
+        );
         assert!(answer.body.len() < 200, "{path}: {} bytes to somebody without a token", answer.body.len());
     }
 }
@@ -154,7 +171,8 @@ fn a_csr_that_nobody_approves_is_waited_for_and_said() {
     assert!(reason.contains("pending"), "{reason}");
     // The kubelet writes its own kubeconfig before it has anything to say; nothing else may have changed.
     let after = oneboot_e2e::world::configuration(&node).expect("a look");
-    let changes: Vec<String> = before.changes(&after).into_iter().filter(|change| !change.starts_with("var/lib/kubelet")).collect();
+    let changes: Vec<String> =
+        before.changes(&after).into_iter().filter(|change| !change.starts_with("var/lib/kubelet")).collect();
     assert_eq!(changes, Vec::<String>::new());
 
     world.cluster.admin.command(&["approve", &csr]).expect("approved");
@@ -168,11 +186,15 @@ fn killing_the_agent_stalls_the_node_and_starting_it_again_finishes() {
     let mut kubelet = node.start_kubelet().expect("the kubelet starts");
     let csr = kubelet.wait_for(filed).expect("a CSR");
     let mut agent = node.start_agent().expect("the agent starts");
-    agent_shows(&node, &mut agent, |shown| shown["reason"].as_str()?.contains(&csr).then_some(())).expect("it waits");
+    agent_shows(&node, &mut agent, |shown| shown["reason"].as_str()?.contains(&csr).then_some(()))
+        .expect("it waits");
     agent.kill();
     world.cluster.admin.command(&["approve", &csr]).expect("approved");
     kubelet.wait_for(|line| line.contains("\"node-registered\"").then_some(())).expect("registered");
-    assert!(!node.path("etc/machine-config-daemon/currentconfig").exists(), "nobody but the agent settles a node");
+    assert!(
+        !node.path("etc/machine-config-daemon/currentconfig").exists(),
+        "nobody but the agent settles a node"
+    );
     let mut agent = node.start_agent().expect("the agent starts again");
     agent_reaches(&node, &mut agent, "Settled").expect("it settles");
 }
@@ -182,11 +204,17 @@ fn the_real_rendered_worker_config_settles() {
     let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/cases");
     if !cases.is_dir() {
         // The project's own fixtures stand without the real ones; the other tests here use them.
-        eprintln!("no ../shared/cases beside the checkout: the real rendered configs are not there to be tried");
+        eprintln!(
+            "no ../shared/cases beside the checkout: the real rendered configs are not there to be tried"
+        );
         return;
     }
-    let world = World::with_files(&[], &cases.join("rendered/aws-worker-pre.json"), &cases.join("rendered/aws-worker-post.json"))
-        .expect("a world with the real configs");
+    let world = World::with_files(
+        &[],
+        &cases.join("rendered/aws-worker-pre.json"),
+        &cases.join("rendered/aws-worker-post.json"),
+    )
+    .expect("a world with the real configs");
     let node = world.booted_node("worker-1.example").expect("a booted node");
     settles(&world, &node);
 }

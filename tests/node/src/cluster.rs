@@ -97,7 +97,12 @@ impl Admin {
 
 fn serve(admin: &Admin, logs: &Path, options: &[String]) -> anyhow::Result<Child> {
     let mut command = admin.programs.command("oneboot-cluster");
-    command.arg("serve").arg("--dir").arg(&admin.dir).args(["--api", "127.0.0.1:0", "--mcs", "127.0.0.1:0"]).args(options);
+    command
+        .arg("serve")
+        .arg("--dir")
+        .arg(&admin.dir)
+        .args(["--api", "127.0.0.1:0", "--mcs", "127.0.0.1:0"])
+        .args(options);
     let mut server = Child::start("oneboot-cluster", &mut command, &logs.join("cluster.log"))?;
     server.wait_for(|line| (line.trim() == "ready").then_some(()))?;
     Ok(server)

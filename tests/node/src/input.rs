@@ -19,7 +19,8 @@ use crate::fixture;
 /// When the API refuses them, or the renderer takes longer than 30 s.
 pub fn worker(cluster: &Admin, scratch: &Path) -> anyhow::Result<String> {
     let objects = fixture::machine_configs(&fixture::worker_dir())?;
-    let mut names: Vec<&str> = objects.iter().filter_map(|object| object["metadata"]["name"].as_str()).collect();
+    let mut names: Vec<&str> =
+        objects.iter().filter_map(|object| object["metadata"]["name"].as_str()).collect();
     names.sort_unstable();
     let documents: Vec<String> = objects.iter().map(Value::to_string).collect();
     let file = scratch.join("machine-configs.yaml");
@@ -52,10 +53,15 @@ pub fn worker(cluster: &Admin, scratch: &Path) -> anyhow::Result<String> {
 pub fn rendered(cluster: &Admin, pre: &Path, post: &Path) -> anyhow::Result<String> {
     let name = |path: &Path| -> anyhow::Result<String> {
         let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-        let object: Value = serde_yaml_ng::from_str(&text)
-            .map_err(|_| anyhow::anyhow!("{} is neither JSON nor YAML; expected a rendered MachineConfig", path.display()))?;
+        let object: Value = serde_yaml_ng::from_str(&text).map_err(|_| {
+            anyhow::anyhow!("{} is neither JSON nor YAML; expected a rendered MachineConfig", path.display())
+        })?;
         let name = object["metadata"]["name"].as_str();
-        Ok(name.with_context(|| format!("{} has no metadata.name; expected a rendered MachineConfig", path.display()))?.to_owned())
+        Ok(name
+            .with_context(|| {
+                format!("{} has no metadata.name; expected a rendered MachineConfig", path.display())
+            })?
+            .to_owned())
     };
     let (pre_name, post_name) = (name(pre)?, name(post)?);
     let pool = pool_of(&post_name).with_context(|| {

@@ -29,7 +29,11 @@ impl Programs {
         let programs = Self { dir: dir.to_owned() };
         for name in ["oneboot-firstboot", "oneboot-agent", "oneboot-cluster", "oneboot-kubelet"] {
             let path = programs.path(name);
-            anyhow::ensure!(path.exists(), "{} is not built; run: cargo build --workspace --bins", path.display());
+            anyhow::ensure!(
+                path.exists(),
+                "{} is not built; run: cargo build --workspace --bins",
+                path.display()
+            );
         }
         Ok(programs)
     }
@@ -107,7 +111,11 @@ impl Child {
     /// When it cannot be started, or a log not written.
     pub fn start(name: &str, command: &mut Command, log: &Path) -> anyhow::Result<Self> {
         let open = |path: &Path| {
-            File::options().create(true).append(true).open(path).with_context(|| format!("opening {}", path.display()))
+            File::options()
+                .create(true)
+                .append(true)
+                .open(path)
+                .with_context(|| format!("opening {}", path.display()))
         };
         let (out_file, err_file) = (open(&log.with_extension("out"))?, open(log)?);
         let mut inner = command
@@ -118,7 +126,8 @@ impl Child {
         let (sender, lines) = channel();
         let out = inner.stdout.take().context("stdout was asked for as a pipe")?;
         let err = inner.stderr.take().context("stderr was asked for as a pipe")?;
-        let both: [(Box<dyn std::io::Read + Send>, File); 2] = [(Box::new(out), out_file), (Box::new(err), err_file)];
+        let both: [(Box<dyn std::io::Read + Send>, File); 2] =
+            [(Box::new(out), out_file), (Box::new(err), err_file)];
         for (stream, mut file) in both {
             let sender = sender.clone();
             thread::spawn(move || {

@@ -34,17 +34,25 @@ impl Tree {
                 Some(_) => {}
             }
         }
-        changes.extend(after.0.keys().filter(|path| !self.0.contains_key(*path)).map(|path| format!("{path} is new")));
+        changes.extend(
+            after.0.keys().filter(|path| !self.0.contains_key(*path)).map(|path| format!("{path} is new")),
+        );
         changes
     }
 }
 
-fn look(root: &Path, below: &str, except: &[&str], tree: &mut BTreeMap<String, String>) -> anyhow::Result<()> {
+fn look(
+    root: &Path,
+    below: &str,
+    except: &[&str],
+    tree: &mut BTreeMap<String, String>,
+) -> anyhow::Result<()> {
     let dir = root.join(below);
     for entry in fs::read_dir(&dir).with_context(|| format!("listing {}", dir.display()))? {
         let entry = entry.with_context(|| format!("listing {}", dir.display()))?;
         let name = entry.file_name();
-        let path = if below.is_empty() { name.display().to_string() } else { format!("{below}/{}", name.display()) };
+        let path =
+            if below.is_empty() { name.display().to_string() } else { format!("{below}/{}", name.display()) };
         if except.contains(&path.as_str()) {
             continue;
         }
@@ -99,7 +107,8 @@ mod tests {
         fs::write(path("new"), "").expect("a new file");
         fs::write(path("skipped/unseen"), "").expect("not looked at");
         let changes = before.changes(&Tree::of(dir.path(), &["skipped"]).expect("a look"));
-        let mut paths: Vec<&str> = changes.iter().filter_map(|change| change.split([':', ' ']).next()).collect();
+        let mut paths: Vec<&str> =
+            changes.iter().filter_map(|change| change.split([':', ' ']).next()).collect();
         paths.sort_unstable();
         assert_eq!(paths, ["content", "gone", "link", "mode", "new"], "{changes:?}");
     }

@@ -51,18 +51,28 @@ impl Journey {
 }
 
 /// Takes `node` from its first fetch to the end.
-pub(super) fn go(cluster: &Admin, node: &Node, pointer: &Path, progress: &Progress) -> anyhow::Result<Journey> {
+pub(super) fn go(
+    cluster: &Admin,
+    node: &Node,
+    pointer: &Path,
+    progress: &Progress,
+) -> anyhow::Result<Journey> {
     let mut events = vec![Event::new(boottime_us(), "node", "powers on")];
 
     node.fetch(pointer, &[])?.success("oneboot-firstboot fetch")?;
     let report = node.json(paths::REPORT)?;
     let size = report["config"]["size"].as_u64().unwrap_or(0);
-    progress.say(node.name(), &format!("firstboot: {} KB fetched with the token, which is gone now", size / 1000));
+    progress.say(
+        node.name(),
+        &format!("firstboot: {} KB fetched with the token, which is gone now", size / 1000),
+    );
 
     let started = boottime_us();
     node.lay_down()?.success("laying the pre-approved config down")?;
     let laid_down = applied(node)?;
-    events.push(Event::new(started, "ignition", "files stage (oneboot-agent apply plays it)").until(boottime_us()));
+    events.push(
+        Event::new(started, "ignition", "files stage (oneboot-agent apply plays it)").until(boottime_us()),
+    );
     node.keep_report()?;
     progress.say(node.name(), &format!("{laid_down} files are laid down; switching root"));
 
@@ -95,11 +105,14 @@ pub(super) fn go(cluster: &Admin, node: &Node, pointer: &Path, progress: &Progre
     Ok(Journey {
         node: node.name().to_owned(),
         events,
-        plan: std::fs::read_to_string(node.output("agent")).context("reading the plan that the agent printed")?,
+        plan: std::fs::read_to_string(node.output("agent"))
+            .context("reading the plan that the agent printed")?,
         state: node.state().context("the agent shows no state")?,
         config,
         laid_down,
-        written: state["applied"]["files_written"].as_u64().context("state.json has no applied.files_written")?,
+        written: state["applied"]["files_written"]
+            .as_u64()
+            .context("state.json has no applied.files_written")?,
         reboots: state["reboots_taken"].as_u64().context("state.json has no reboots_taken")?,
     })
 }
@@ -110,7 +123,9 @@ fn follow(node: &Node, agent: &mut crate::process::Child, progress: &Progress) -
         progress.say(node.name(), line);
         match node.state().as_deref() {
             Some("Settled") => Some(Ok(())),
-            Some(stuck @ ("Blocked" | "RolledBack")) => Some(Err(anyhow::anyhow!("the agent is {stuck}: {line}"))),
+            Some(stuck @ ("Blocked" | "RolledBack")) => {
+                Some(Err(anyhow::anyhow!("the agent is {stuck}: {line}")))
+            }
             _ => None,
         }
     });

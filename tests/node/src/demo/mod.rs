@@ -53,14 +53,19 @@ pub struct Options {
 /// With the step that failed, what the program of that step printed last, and where the logs are.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     if let Some(dir) = &options.keep {
-        anyhow::ensure!(!dir.exists(), "--keep {}: it exists already; name a folder that is not there yet", dir.display());
+        anyhow::ensure!(
+            !dir.exists(),
+            "--keep {}: it exists already; name a folder that is not there yet",
+            dir.display()
+        );
     }
     let progress = Progress::start();
     progress.say("demo", "building the four programs");
     build::programs()?;
     let programs = Programs::beside_this()?;
 
-    let scratch = tempfile::Builder::new().prefix("oneboot-demo-").tempdir().context("making a scratch folder")?;
+    let scratch =
+        tempfile::Builder::new().prefix("oneboot-demo-").tempdir().context("making a scratch folder")?;
     let result = go(options, &programs, scratch.path(), &progress);
     if result.is_err() {
         // Kept, because the logs are what explains a failure.
@@ -78,7 +83,10 @@ fn go(options: &Options, programs: &Programs, scratch: &Path, progress: &Progres
         (Some(pre), Some(post)) => input::rendered(&cluster.admin, pre, post)?,
         _ => input::worker(&cluster.admin, scratch)?,
     };
-    progress.say("cluster", &format!("pool {pool} is rendered: one config to serve before approval, one for after"));
+    progress.say(
+        "cluster",
+        &format!("pool {pool} is rendered: one config to serve before approval, one for after"),
+    );
     let pointer = input::pointer(&cluster.admin, &pool, scratch)?;
     progress.say("cluster", "a provisioning token is out, and a pointer config that carries it");
 
@@ -100,8 +108,10 @@ fn go(options: &Options, programs: &Programs, scratch: &Path, progress: &Progres
     let mut journeys: Vec<anyhow::Result<Journey>> = Vec::new();
     thread::scope(|scope| {
         let (cluster, pointer) = (&cluster.admin, pointer.as_path());
-        let running: Vec<_> =
-            nodes.iter().map(|node| scope.spawn(move || journey::go(cluster, node, pointer, progress))).collect();
+        let running: Vec<_> = nodes
+            .iter()
+            .map(|node| scope.spawn(move || journey::go(cluster, node, pointer, progress)))
+            .collect();
         for one in running {
             journeys.push(one.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a journey panicked"))));
         }

@@ -75,7 +75,9 @@ pub(super) fn text(node: &str, events: &[Event]) -> String {
         let (from, to) = (column(event.at_us - start, span), column(end - start, span));
         let mut bar = " ".repeat(from);
         bar.push_str(&if event.until_us.is_some() { "=".repeat((to - from).max(1)) } else { "*".to_owned() });
-        let took = event.until_us.map_or_else(String::new, |end| format!("{:.1} ms", seconds(end - event.at_us) * 1000.0));
+        let took = event
+            .until_us
+            .map_or_else(String::new, |end| format!("{:.1} ms", seconds(end - event.at_us) * 1000.0));
         let _ = writeln!(
             text,
             "{:8.3} s {took:>10}  {:<9} |{bar:<width$}| {}",
@@ -130,13 +132,22 @@ mod tests {
         let mut events = vec![Event::new(1_000_000, "node", "powers on")];
         add_agent(&mut events, &json!({"history": [{"state": "Waiting", "at_us": 1_500_000}]}));
         add_kubelet(&mut events, "noise\n{\"at_us\":1400000,\"event\":\"csr-filed\",\"detail\":\"csr-1\"}\n");
-        add_firstboot(&mut events, &json!({"phases": [{"name": "fetch", "start_us": 1_100_000, "end_us": 1_200_000}]}));
+        add_firstboot(
+            &mut events,
+            &json!({"phases": [{"name": "fetch", "start_us": 1_100_000, "end_us": 1_200_000}]}),
+        );
         events.sort_by_key(|event| event.at_us);
         let order: Vec<&str> = events.iter().map(|event| event.what.as_str()).collect();
         assert_eq!(order, ["powers on", "fetch", "csr-filed: csr-1", "Waiting"]);
-        assert_eq!(json(&events)[1], json!({"at_ms": 100.0, "took_ms": 100.0, "who": "firstboot", "what": "fetch"}));
+        assert_eq!(
+            json(&events)[1],
+            json!({"at_ms": 100.0, "took_ms": 100.0, "who": "firstboot", "what": "fetch"})
+        );
         let text = text("node", &events);
         assert_eq!(text.lines().count(), 5, "{text}");
-        assert!(text.contains("   0.100 s   100.0 ms  firstboot |       =======                       | fetch"), "{text}");
+        assert!(
+            text.contains("   0.100 s   100.0 ms  firstboot |       =======                       | fetch"),
+            "{text}"
+        );
     }
 }
