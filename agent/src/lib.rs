@@ -1,1 +1,15 @@
-//! Placeholder.
+//! The node's side of a cluster join after approval: plan, apply, verify, settle.
+//!
+//! Every part works offline on any tree; only `run` talks to a cluster. README.md has the commands and the contracts.
+
+pub mod apply;
+pub mod cli;
+pub mod commands;
+pub mod exit;
+pub mod ignition;
+pub mod machineconfig;
+pub mod paths;
+pub mod plan;
+pub mod root;
+pub mod units;
+pub mod verify;
