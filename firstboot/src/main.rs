@@ -1,2 +1,2 @@
-//! Placeholder.
+//! The shim around [`oneboot_firstboot`].
 fn main() {}
