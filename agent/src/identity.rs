@@ -2,10 +2,13 @@
 //! Given a kubeconfig and the kubelet's certificate file it gives an [`Identity`], or why they are of no use.
 //! Never: writes either, or shows a key or a token.
 
-use std::{fmt, sync::Arc};
+use std::fmt;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use oneboot_firstboot::{secret::Secret, trust::provider::provider};
+use oneboot_firstboot::{
+    secret::Secret,
+    trust::{CaBundle, provider},
+};
 use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
     sign::CertifiedKey,
@@ -20,12 +23,11 @@ use crate::{
 };
 
 /// Everything that a connection needs.
-#[derive(Clone)]
 pub struct Identity {
     /// `https://host:port`, without a trailing slash.
     pub server: String,
     /// The CAs that may have signed the server's certificate.
-    pub ca: Vec<CertificateDer<'static>>,
+    pub ca: CaBundle,
     /// Who we are.
     pub credential: Credential,
     /// Of everything above: when it changes, connections are made anew.
@@ -33,12 +35,11 @@ pub struct Identity {
 }
 
 /// What is presented to the API.
-#[derive(Clone)]
 pub enum Credential {
     /// The bootstrap token: may file and look at certificate requests.
-    Token(Arc<Secret<String>>),
-    /// The node's own certificate.
-    Certificate(Arc<CertifiedKey>),
+    Token(Secret<String>),
+    /// The node's own certificate and key, PEM.
+    Certificate(Secret<Vec<u8>>),
 }
 
 impl fmt::Debug for Identity {
@@ -130,24 +131,29 @@ pub enum PairError {
     },
 }
 
-/// A kubelet's certificate with its key.
-#[derive(Clone, Debug)]
+/// A kubelet's certificate with its key, checked.
 pub struct Pair {
     /// The node's name, from the certificate: what the API calls this node.
     pub node: String,
-    /// Ready for a handshake.
-    pub key: Arc<CertifiedKey>,
+    /// Both, as they were read.
+    pub pem: Secret<Vec<u8>>,
 }
 
-/// Reads and checks certificate and key as the kubelet writes them: certificates first, then the key, one file.
-pub fn pair(pem: &[u8], now: u64) -> Result<Pair, PairError> {
+/// Checks certificate and key as the kubelet writes them: certificates first, then the key, one file.
+pub fn pair(pem: Secret<Vec<u8>>, now: u64) -> Result<Pair, PairError> {
+    let node = node_of(pem.expose(), now)?;
+    Ok(Pair { node, pem })
+}
+
+/// The node that a valid pair is for.
+fn node_of(pem: &[u8], now: u64) -> Result<String, PairError> {
     let chain: Vec<_> =
         CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(|_| PairError::Unreadable)?;
     let first = chain.first().ok_or(PairError::NoCertificate)?;
     let (subject, from, until) = subject::of_certificate(first).ok_or(PairError::Unreadable)?;
     let key = PrivateKeyDer::from_pem_slice(pem).map_err(|_| PairError::NoKey)?;
     // `from_der` also compares the key's public half with the certificate's.
-    let key = CertifiedKey::from_der(chain, key, &provider()).map_err(|error| match error {
+    CertifiedKey::from_der(chain, key, &provider()).map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => PairError::Mismatch,
         _ => PairError::Unreadable,
     })?;
@@ -164,21 +170,21 @@ pub fn pair(pem: &[u8], now: u64) -> Result<Pair, PairError> {
     if now > until {
         return Err(PairError::Expired { until: utc(until), now: utc(now) });
     }
-    Ok(Pair { node, key: Arc::new(key) })
+    Ok(node)
 }
 
 /// The node's certificate as it is now. `None`: it is not there, as before the first issuance and for an instant
 /// at every rotation.
 pub fn node_pair(root: &Root, now: u64) -> Result<Option<Pair>, Error> {
     let Some(pem) = root.read_following(paths::KUBELET_CLIENT)? else { return Ok(None) };
-    pair(&pem, now).map(Some).map_err(|why| Error::Pair { path: paths::KUBELET_CLIENT, why })
+    pair(Secret::new(pem), now).map(Some).map_err(|why| Error::Pair { path: paths::KUBELET_CLIENT, why })
 }
 
 /// The node's own identity: server and CA from the kubelet's kubeconfig, certificate and key from its file.
 pub fn node(root: &Root, now: u64) -> Result<Identity, Error> {
     let config = read_kubeconfig(root, paths::KUBECONFIG)?;
     let pair = node_pair(root, now)?.ok_or(Error::Missing { path: paths::KUBELET_CLIENT })?;
-    Ok(Identity::new(config.server, config.ca, Credential::Certificate(pair.key)))
+    Ok(Identity::new(config.server, config.ca, Credential::Certificate(pair.pem)))
 }
 
 /// The bootstrap identity, good for looking at certificate requests and nothing else.
@@ -186,18 +192,17 @@ pub fn bootstrap(root: &Root) -> Result<Identity, Error> {
     let path = paths::BOOTSTRAP_KUBECONFIG;
     let config = read_kubeconfig(root, path)?;
     let token = config.token.ok_or(Error::Kubeconfig { path, what: "its user has no token" })?;
-    Ok(Identity::new(config.server, config.ca, Credential::Token(Arc::new(token))))
+    Ok(Identity::new(config.server, config.ca, Credential::Token(token)))
 }
 
 impl Identity {
-    fn new(server: String, ca: Vec<CertificateDer<'static>>, credential: Credential) -> Self {
+    fn new(server: String, ca: CaBundle, credential: Credential) -> Self {
         let mut digest = Sha256::new();
         let secret: &[u8] = match &credential {
             Credential::Token(token) => token.expose().as_bytes(),
-            // Certificates are never issued twice: the first one stands for its key.
-            Credential::Certificate(key) => key.cert.first().map_or(&[], |c| c.as_ref()),
+            Credential::Certificate(pem) => pem.expose(),
         };
-        for part in [server.as_bytes(), secret].into_iter().chain(ca.iter().map(AsRef::as_ref)) {
+        for part in [server.as_bytes(), secret, ca.fingerprints().concat().as_bytes()] {
             digest.update((part.len() as u64).to_be_bytes());
             digest.update(part);
         }
@@ -208,7 +213,7 @@ impl Identity {
 /// What the agent takes from a kubeconfig.
 struct Kubeconfig {
     server: String,
-    ca: Vec<CertificateDer<'static>>,
+    ca: CaBundle,
     token: Option<Secret<String>>,
 }
 
@@ -303,10 +308,6 @@ fn parse_kubeconfig(
         (None, Some(path)) => read(&path).ok_or("the file of its CA is not there")?,
         (None, None) => return Err("it has no CA, and the system's are never trusted"),
     };
-    let ca: Vec<_> =
-        CertificateDer::pem_slice_iter(&pem).collect::<Result<_, _>>().map_err(|_| "its CA is not PEM")?;
-    if ca.is_empty() {
-        return Err("its CA holds no certificate");
-    }
+    let ca = CaBundle::from_pem(&pem).map_err(|_| "its CA cannot be used")?;
     Ok(Kubeconfig { server, ca, token: user.token.filter(|t| !t.is_empty()).map(Secret::new) })
 }

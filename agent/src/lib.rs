@@ -13,7 +13,6 @@ pub mod desired;
 pub mod exit;
 pub mod identity;
 pub mod ignition;
-pub mod log;
 pub mod machineconfig;
 pub mod node;
 pub mod nodename;

@@ -76,11 +76,11 @@ impl Keeper {
         let _ = self.wishes.send(Wish::Say { state: state.to_owned(), reason: reason.to_owned() });
     }
 
-    /// Ends the cordon and the annotations as it must be, and waits for that. With an MCD, its own are left to it.
-    pub fn hand_over(self, config: &str, mcd_present: bool) {
+    /// Ends the cordon and the annotations as it must be; whoever wants to see that done joins the thread. With an
+    /// MCD, what is MCD's is left to it.
+    pub fn hand_over(self, config: &str, mcd_present: bool) -> JoinHandle<()> {
         let _ = self.wishes.send(Wish::HandOver { config: config.to_owned(), mcd_present });
-        // A panic in there has been printed; the node is settled all the same.
-        let _ = self.thread.join();
+        self.thread
     }
 }
 

@@ -469,7 +469,8 @@ impl Run<'_> {
         settle::mark(&self.given.root, &config)?;
         let mcd_present = settle::mcd_present(&self.given.root, self.given.settings.mcd.value)?;
         if let Some(keeper) = self.keeper.take() {
-            keeper.hand_over(&config, mcd_present);
+            // A panic in there has been printed; the node is settled all the same.
+            let _ = keeper.hand_over(&config, mcd_present).join();
         }
         Ok(())
     }

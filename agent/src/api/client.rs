@@ -2,13 +2,20 @@
 //! Given an identity it gives typed answers, or a failure with what was asked.
 //! Never: tries again (`session` does), follows a redirect, or trusts a CA that the kubeconfig does not name.
 
-use std::{io::BufReader, io::Read, net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    io::{BufReader, Read},
+    net::{IpAddr, SocketAddr, ToSocketAddrs},
+    time::Duration,
+};
 
-use rustls::{ClientConfig, RootCertStore};
+use oneboot_firstboot::{
+    transport::{self, tls_error},
+    trust::{self, Refusal, TrustError, client_config},
+};
 use serde::de::DeserializeOwned;
 use ureq::{
-    Agent, Body,
-    http::{HeaderValue, Request, Response, header},
+    Body,
+    http::{HeaderValue, Request, Response, Uri, header},
 };
 
 use super::{
@@ -38,51 +45,50 @@ pub enum Patch {
     Strategic,
 }
 
+/// An identity that no connection can be made with.
+#[derive(Debug, thiserror::Error)]
+pub enum Unusable {
+    /// Its CAs or its key.
+    #[error(transparent)]
+    Trust(#[from] TrustError),
+    /// A token with a line break in it is none.
+    #[error("the token in the kubeconfig is not printable ASCII")]
+    Token,
+    /// The server's URL.
+    #[error("the server in the kubeconfig is not a URL")]
+    Server,
+}
+
 /// A client of one server with one identity.
 #[derive(Debug)]
 pub struct Client {
-    agent: Agent,
+    http: transport::Client,
     server: String,
     authorization: Option<HeaderValue>,
 }
 
 impl Client {
     /// Connects to nothing yet. `fallback` is where the server is dialled when its name does not resolve.
-    pub fn new(identity: &Identity, fallback: Option<IpAddr>) -> Result<Self, rustls::Error> {
-        let mut roots = RootCertStore::empty();
-        for ca in &identity.ca {
-            roots.add(ca.clone())?;
-        }
-        let tls = ClientConfig::builder_with_provider(oneboot_firstboot::trust::provider::provider())
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots);
-        let (tls, authorization) = match &identity.credential {
+    pub fn new(identity: &Identity, fallback: Option<IpAddr>) -> Result<Self, Unusable> {
+        let (own, authorization) = match &identity.credential {
             Credential::Token(token) => {
-                // A token with a line break in it is none.
                 let mut value = HeaderValue::from_str(&format!("Bearer {}", token.expose()))
-                    .map_err(|_| rustls::Error::General("the token is not printable ASCII".to_owned()))?;
+                    .map_err(|_| Unusable::Token)?;
                 value.set_sensitive(true);
-                (tls.with_no_client_auth(), Some(value))
+                (None, Some(value))
             }
-            Credential::Certificate(key) => {
-                let resolver = rustls::sign::SingleCertAndKey::from(key.clone());
-                (tls.with_client_cert_resolver(Arc::new(resolver)), None)
-            }
+            Credential::Certificate(pem) => (Some(trust::Identity::from_pem(pem.expose(), pem)?), None),
         };
-        let config = Agent::config_builder()
-            .http_status_as_error(false)
-            .https_only(true)
-            .max_redirects(0)
-            // The cluster's proxy is for what is outside the cluster.
-            .proxy(None)
-            .user_agent(concat!("oneboot-agent/", env!("CARGO_PKG_VERSION")))
-            .accept("application/json")
-            .accept_encoding("identity")
-            .timeout_connect(Some(CONNECT))
-            .timeout_recv_response(Some(ANSWER))
-            .build();
-        let agent = super::dial::agent(config, tls, fallback);
-        Ok(Self { agent, server: identity.server.clone(), authorization })
+        let uri: Uri = identity.server.parse().map_err(|_| Unusable::Server)?;
+        let options = transport::Options {
+            dial: dial(&uri, fallback),
+            connect_timeout: CONNECT,
+            stall_timeout: Some(ANSWER),
+            total_timeout: None, // a watch has none
+        };
+        // 0: a node that has a certificate has had its clock set, or has none that is any better.
+        let http = transport::Client::new(client_config(&identity.ca, 0, own)?, &options);
+        Ok(Self { http, server: identity.server.clone(), authorization })
     }
 
     /// One object.
@@ -147,7 +153,7 @@ impl Client {
             .body(change.to_string());
         let sent = request
             .map_err(|error| Failure::Malformed(error.to_string()))
-            .and_then(|request| self.agent.run(request).map_err(|error| unreachable(&error)))
+            .and_then(|request| self.http.agent().run(request).map_err(|error| unreachable(&error)))
             .and_then(|answer| successful(answer, &ask))
             .and_then(|answer| whole(answer, &ask));
         match sent {
@@ -157,7 +163,12 @@ impl Client {
     }
 
     fn request(&self, method: &str, path: &str) -> ureq::http::request::Builder {
-        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.server));
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.server))
+            .header(header::USER_AGENT, concat!("oneboot-agent/", env!("CARGO_PKG_VERSION")))
+            .header(header::ACCEPT, "application/json")
+            .header(header::ACCEPT_ENCODING, "identity");
         if let Some(value) = &self.authorization {
             request = request.header(header::AUTHORIZATION, value);
         }
@@ -173,9 +184,10 @@ impl Client {
     ) -> Result<Response<Body>, Failure> {
         let request =
             self.request(method, path).body(()).map_err(|error| Failure::Malformed(error.to_string()))?;
+        let agent = self.http.agent();
         let request =
-            self.agent.configure_request(request).timeout_per_read(Some(silence.unwrap_or(ANSWER))).build();
-        let answer = self.agent.run(request).map_err(|error| unreachable(&error))?;
+            agent.configure_request(request).timeout_per_read(Some(silence.unwrap_or(ANSWER))).build();
+        let answer = self.http.agent().run(request).map_err(|error| unreachable(&error))?;
         successful(answer, ask)
     }
 }
@@ -211,14 +223,20 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {
 
 /// Tells a server that is not the cluster's from one that is not there.
 fn unreachable(error: &ureq::Error) -> Failure {
-    let tls = match error {
-        ureq::Error::Io(io) => io.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()),
-        _ => None,
-    };
-    match tls {
-        Some(rustls::Error::InvalidCertificate(why)) => Failure::Untrusted(why.to_string()),
+    match tls_error(error).map(|tls| (tls, Refusal::of(tls))) {
+        Some((_, Some(refusal))) => Failure::Untrusted(refusal.to_string()),
+        Some((tls @ rustls::Error::InvalidCertificate(_), None)) => Failure::Untrusted(tls.to_string()),
         _ => Failure::Unreachable(error.to_string()),
     }
+}
+
+/// Where to dial, when the server's name says nothing to anybody yet (on-premises `api-int` before its DNS runs).
+fn dial(uri: &Uri, fallback: Option<IpAddr>) -> Option<SocketAddr> {
+    let port = uri.port_u16().unwrap_or(443); // https
+    let host = uri.host()?.trim_start_matches('[').trim_end_matches(']');
+    let fallback = fallback?;
+    let known = (host, port).to_socket_addrs().is_ok_and(|mut addresses| addresses.next().is_some());
+    (!known).then(|| SocketAddr::new(fallback, port))
 }
 
 /// Percent-encoding of a query value: everything but what never has a meaning in a query.
@@ -236,6 +254,19 @@ fn encoded(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_that_nobody_knows_is_dialled_where_firstboot_found_the_cluster() {
+        let address: IpAddr = "192.0.2.7".parse().unwrap();
+        let dialled =
+            |server: &str, fallback| dial(&server.parse().unwrap(), fallback).map(|a| a.to_string());
+        // A label of more than 63 characters is no name at all: no server has to be asked for that.
+        let nobody = format!("https://{}.test:6443", "a".repeat(64));
+        assert_eq!(dialled(&nobody, Some(address)).as_deref(), Some("192.0.2.7:6443"));
+        assert_eq!(dialled(&nobody, None), None);
+        assert_eq!(dialled("https://127.0.0.1:6443", Some(address)), None);
+        assert_eq!(dialled("https://[::1]:6443", Some(address)), None);
+    }
 
     #[test]
     fn a_query_value_cannot_add_a_parameter() {

@@ -3,7 +3,6 @@
 //! Never: decides what the node should be.
 
 pub mod client;
-mod dial;
 pub mod error;
 pub mod resource;
 pub mod session;

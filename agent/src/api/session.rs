@@ -7,8 +7,8 @@ use std::{net::IpAddr, ops::ControlFlow, sync::Arc, time::Duration};
 use oneboot_firstboot::backoff::{self, Backoff};
 
 use super::{
-    client::Client,
-    error::{ApiError, Retry},
+    client::{self, Client},
+    error::{ApiError, Failure, Retry},
 };
 use crate::{
     clock::Clock,
@@ -38,8 +38,8 @@ pub enum Trouble {
     #[error(transparent)]
     Identity(#[from] identity::Error),
     /// Certificates or keys that no connection can be made with.
-    #[error("cannot prepare a connection: {0}")]
-    Tls(#[from] rustls::Error),
+    #[error(transparent)]
+    Trust(#[from] client::Unusable),
     /// The call failed.
     #[error(transparent)]
     Api(#[from] ApiError),
@@ -81,7 +81,10 @@ impl Session {
             _ => Client::new(&identity, self.fallback)?,
         };
         let result = call(&client);
-        self.client = Some((identity.fingerprint, client));
+        // A server that is not there may have moved: its name is looked up again.
+        if !matches!(result, Err(ApiError { failure: Failure::Unreachable(_), .. })) {
+            self.client = Some((identity.fingerprint, client));
+        }
         Ok(result?)
     }
 
@@ -108,7 +111,7 @@ impl Session {
     pub fn pause(&self, trouble: &Trouble, failures: u32) {
         let retry = match trouble {
             Trouble::Api(error) => error.failure.retry(),
-            Trouble::Identity(_) | Trouble::Tls(_) => Retry::Slowly,
+            Trouble::Identity(_) | Trouble::Trust(_) => Retry::Slowly,
         };
         let schedule = match retry {
             Retry::Soon(Some(wish)) => return self.clock.pause(wish),

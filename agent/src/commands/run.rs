@@ -5,13 +5,14 @@
 use std::{ffi::OsString, sync::Arc};
 
 use anyhow::Context;
+use oneboot_firstboot::log;
 
 use super::{Failure, Outcome, config::failure, options};
 use crate::{
     apply,
     cli::USAGE,
     clock::System,
-    config, exit, log, paths,
+    config, exit, paths,
     record::Error as RecordError,
     run::{self, Ending, Error, Given},
     units::NoUnits,
@@ -24,8 +25,8 @@ pub fn run(args: &[OsString]) -> Outcome {
         print!("{USAGE}");
         return Ok(exit::OK);
     }
-    log::start();
     let root = options.open_root()?;
+    log::init("oneboot-agent", root.path());
     let (settings, unknown) = config::read(&root).map_err(failure)?;
     for key in &unknown {
         tracing::warn!("{key}");

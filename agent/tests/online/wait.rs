@@ -1,7 +1,5 @@
 //! The approval signal over real directories and real inotify: found whatever exists, taken only when it is good.
 
-mod support;
-
 use std::{
     sync::{
         Arc,
@@ -12,8 +10,12 @@ use std::{
     time::Duration,
 };
 
-use oneboot_agent::{clock::Clock, identity::PairError, paths, wait};
-use support::{Ca, NODE, Tree};
+use crate::support::{Ca, NODE, Tree};
+use oneboot_agent::{
+    clock::Clock,
+    identity::{self, PairError},
+    paths, wait,
+};
 
 /// Far beyond anything a passing test needs: it only keeps a failing one from hanging.
 const TOO_LONG: Duration = Duration::from_secs(60);
@@ -45,7 +47,8 @@ fn start(tree: &Tree, now: u64) -> Receiver<Said> {
     let root = tree.root.clone();
     let clock = Arc::new(Wall(AtomicU64::new(now)));
     thread::spawn(move || {
-        let pair = wait::certificate(&root, &*clock, |why| say.send(Said::Unusable(why.clone())).unwrap()).unwrap();
+        let pair =
+            wait::certificate(&root, &*clock, |why| say.send(Said::Unusable(why.clone())).unwrap()).unwrap();
         say.send(Said::Certified(pair.node)).unwrap();
     });
     said
@@ -115,29 +118,41 @@ fn what_is_there_and_of_no_use_is_told_and_waited_out() {
     let ca = Ca::new("ca");
     let good = ca.node(NODE);
     let stranger = ca.node("node-b");
-    let key_of = |pair: &support::Pair| pair.key.clone();
+    let key_of = |pair: &crate::support::Pair| pair.key.clone();
     let cases: Vec<(&str, String, fn(&PairError) -> bool)> = vec![
         ("empty", String::new(), |e| *e == PairError::NoCertificate),
         ("no key", good.certificate.clone(), |e| *e == PairError::NoKey),
-        ("another's key", format!("{}{}", good.certificate, key_of(&stranger)), |e| *e == PairError::Mismatch),
-        ("a user", ca.client("alice", Some("system:nodes"), (2020, 2090)).file(), |e| {
-            matches!(e, PairError::NotANode { user, .. } if user == "alice")
+        ("another's key", format!("{}{}", good.certificate, key_of(&stranger)), |e| {
+            *e == PairError::Mismatch
         }),
-        ("no group", ca.client("system:node:node-a", None, (2020, 2090)).file(), |e| {
-            matches!(e, PairError::NotANode { groups, .. } if groups.is_empty())
-        }),
+        (
+            "a user",
+            ca.client("alice", Some("system:nodes"), (2020, 2090)).file(),
+            |e| matches!(e, PairError::NotANode { user, .. } if user == "alice"),
+        ),
+        (
+            "no group",
+            ca.client("system:node:node-a", None, (2020, 2090)).file(),
+            |e| matches!(e, PairError::NotANode { groups, .. } if groups.is_empty()),
+        ),
         ("no name", ca.client("system:node:", Some("system:nodes"), (2020, 2090)).file(), |e| {
             matches!(e, PairError::NotANode { .. })
         }),
-        ("another group", ca.client("system:node:node-a", Some("system:masters"), (2020, 2090)).file(), |e| {
-            matches!(e, PairError::NotANode { groups, .. } if groups == &["system:masters"])
-        }),
-        ("expired", ca.client("system:node:node-a", Some("system:nodes"), (2020, 2021)).file(), |e| {
-            matches!(e, PairError::Expired { until, .. } if until.starts_with("2021-01-01"))
-        }),
-        ("not yet", ca.client("system:node:node-a", Some("system:nodes"), (2080, 2090)).file(), |e| {
-            matches!(e, PairError::NotYet { from, .. } if from.starts_with("2080-01-01"))
-        }),
+        (
+            "another group",
+            ca.client("system:node:node-a", Some("system:masters"), (2020, 2090)).file(),
+            |e| matches!(e, PairError::NotANode { groups, .. } if groups == &["system:masters"]),
+        ),
+        (
+            "expired",
+            ca.client("system:node:node-a", Some("system:nodes"), (2020, 2021)).file(),
+            |e| matches!(e, PairError::Expired { until, .. } if until.starts_with("2021-01-01")),
+        ),
+        (
+            "not yet",
+            ca.client("system:node:node-a", Some("system:nodes"), (2080, 2090)).file(),
+            |e| matches!(e, PairError::NotYet { from, .. } if from.starts_with("2080-01-01")),
+        ),
     ];
     for (what, file, expected) in cases {
         let tree = Tree::new();
@@ -159,9 +174,8 @@ fn a_link_out_of_the_tree_is_not_followed() {
     std::fs::write(outside.path().join("pair.pem"), good.file()).unwrap();
     std::fs::create_dir_all(tree.path("/var/lib/kubelet/pki")).unwrap();
     std::os::unix::fs::symlink(outside.path().join("pair.pem"), tree.path(paths::KUBELET_CLIENT)).unwrap();
-    let said = start(&tree, NOW);
-    // Were the link followed, the first word would be for this certificate; it is for the second one.
-    std::fs::remove_file(tree.path(paths::KUBELET_CLIENT)).unwrap();
-    tree.write(paths::KUBELET_CLIENT, "");
-    assert_eq!(unusable(&said), PairError::NoCertificate);
+    assert!(identity::node_pair(&tree.root, NOW).unwrap().is_none());
+    // The same link, meant inside the tree, is the node's own.
+    tree.write(outside.path().join("pair.pem").to_str().unwrap(), good.file());
+    assert!(identity::node_pair(&tree.root, NOW).unwrap().is_some());
 }

@@ -1,7 +1,5 @@
 //! The API client over real TLS: who it is to the server, whom it trusts, and what it makes of every answer.
 
-mod support;
-
 use std::{
     ops::ControlFlow,
     sync::{
@@ -12,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use crate::support::{Answer, Asked, Ca, Line, NODE, Pauses, Server, Tree, forbidden, list, node};
 use oneboot_agent::{
     api::{
         error::{ApiError, Failure},
@@ -24,7 +23,6 @@ use oneboot_agent::{
     identity, paths,
 };
 use serde_json::{Value, json};
-use support::{Answer, Asked, Ca, Line, NODE, Pauses, Server, Tree, forbidden, list, node};
 
 /// A node with its certificate, its session, and the pauses that it takes.
 fn member(server: &Server, ca: &Ca) -> (Tree, Session, Arc<Pauses>) {
@@ -145,7 +143,8 @@ fn a_dropped_connection_and_a_broken_server_are_tried_again() {
 #[test]
 fn a_redirect_is_not_followed() {
     let ca = Ca::new("api-ca");
-    let elsewhere = |_: &Asked| Answer::Raw(302, vec![("Location", "https://127.0.0.1:1/".into())], Vec::new());
+    let elsewhere =
+        |_: &Asked| Answer::Raw(302, vec![("Location", "https://127.0.0.1:1/".into())], Vec::new());
     let server = Server::start(&ca, Ca::new("client-ca"), elsewhere);
     let (_tree, mut session, _) = member(&server, &ca);
     let error = get(&mut session).unwrap_err();
@@ -225,7 +224,11 @@ fn followed(session: &mut Session, last: &str) -> (Vec<String>, Vec<String>) {
         &Query::by_name(&NODES, NODE),
         |update| {
             seen.push(short(&update));
-            if seen.last().is_some_and(|s| s == last) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if seen.last().is_some_and(|s| s == last) {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
         },
         |trouble| {
             troubles.push(trouble.to_string());
@@ -236,7 +239,10 @@ fn followed(session: &mut Session, last: &str) -> (Vec<String>, Vec<String>) {
 }
 
 /// A server of one Node: lists are answered in turn, watches get the lines prepared for them in turn.
-fn watched(lists: Vec<(&'static str, Vec<Value>)>, watches: Vec<Vec<Line>>) -> impl Fn(&Asked) -> Answer + Send + Sync {
+fn watched(
+    lists: Vec<(&'static str, Vec<Value>)>,
+    watches: Vec<Vec<Line>>,
+) -> impl Fn(&Asked) -> Answer + Send + Sync {
     let lists = Mutex::new(lists.into_iter());
     let watches = Mutex::new(watches.into_iter());
     move |asked| {
@@ -273,14 +279,23 @@ fn a_watch_starts_at_the_list_and_goes_on_where_it_broke_off() {
     let (seen, troubles) = followed(&mut session, "deleted 16");
     assert_eq!(seen, ["listed [\"9\"]", "changed 11", "ended", "deleted 16"]);
     assert_eq!(troubles.len(), 1, "{troubles:?}");
-    assert!(troubles[0].starts_with("cannot watch nodes/node-a: the API cannot be reached"), "{}", troubles[0]);
+    assert!(
+        troubles[0].starts_with("cannot watch nodes/node-a: the API cannot be reached"),
+        "{}",
+        troubles[0]
+    );
     let targets: Vec<_> = server.asked.try_iter().map(|asked| asked.target).collect();
     let watch = |version| {
         format!("/api/v1/nodes?watch=true&fieldSelector=metadata.name%3Dnode-a&resourceVersion={version}")
     };
     assert_eq!(
         targets,
-        ["/api/v1/nodes?fieldSelector=metadata.name%3Dnode-a".to_owned(), watch("10"), watch("11"), watch("15")]
+        [
+            "/api/v1/nodes?fieldSelector=metadata.name%3Dnode-a".to_owned(),
+            watch("10"),
+            watch("11"),
+            watch("15")
+        ]
     );
 }
 

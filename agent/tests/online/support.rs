@@ -2,9 +2,6 @@
 //!
 //! The server knows nothing about Kubernetes: a test says what it answers, and hears what it was asked.
 
-#![allow(dead_code, reason = "every test binary uses another part")]
-#![allow(clippy::missing_panics_doc, clippy::must_use_candidate, missing_docs, reason = "test support")]
-
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
@@ -20,7 +17,8 @@ use std::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 use oneboot_agent::{clock::Clock, root::Root};
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair,
 };
 use rustls::{
     RootCertStore, ServerConfig, ServerConnection, StreamOwned,
@@ -30,23 +28,23 @@ use rustls::{
 use serde_json::{Value, json};
 
 /// The node in every test.
-pub const NODE: &str = "node-a";
+pub(crate) const NODE: &str = "node-a";
 
 /// A certificate authority.
-pub struct Ca {
-    pub pem: String,
+pub(crate) struct Ca {
+    pub(crate) pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
 /// A certificate with its key, both PEM.
-pub struct Pair {
-    pub certificate: String,
-    pub key: String,
+pub(crate) struct Pair {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
 }
 
 impl Pair {
     /// One file, as the kubelet writes it.
-    pub fn file(&self) -> String {
+    pub(crate) fn file(&self) -> String {
         format!("{}{}", self.certificate, self.key)
     }
 }
@@ -62,7 +60,7 @@ fn name(common_name: &str, organization: Option<&str>) -> DistinguishedName {
 }
 
 impl Ca {
-    pub fn new(common_name: &str) -> Self {
+    pub(crate) fn new(common_name: &str) -> Self {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -77,7 +75,7 @@ impl Ca {
         Pair { certificate, key: key.serialize_pem() }
     }
 
-    pub fn server(&self) -> Pair {
+    pub(crate) fn server(&self) -> Pair {
         let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "api-int.example.test".to_owned()];
         let mut params = CertificateParams::new(names).unwrap();
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -85,11 +83,11 @@ impl Ca {
     }
 
     /// A kubelet's certificate.
-    pub fn node(&self, node: &str) -> Pair {
+    pub(crate) fn node(&self, node: &str) -> Pair {
         self.client(&format!("system:node:{node}"), Some("system:nodes"), (2020, 2090))
     }
 
-    pub fn client(&self, user: &str, group: Option<&str>, years: (i32, i32)) -> Pair {
+    pub(crate) fn client(&self, user: &str, group: Option<&str>, years: (i32, i32)) -> Pair {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.distinguished_name = name(user, group);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
@@ -100,7 +98,7 @@ impl Ca {
 }
 
 /// A kubelet's request, base64 as in `spec.request`.
-pub fn request(user: &str) -> String {
+pub(crate) fn request(user: &str) -> String {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.distinguished_name = name(user, Some("system:nodes"));
     let key = KeyPair::generate().unwrap();
@@ -108,30 +106,30 @@ pub fn request(user: &str) -> String {
 }
 
 /// A tree of a node, with the kubelet's files where they are.
-pub struct Tree {
-    pub dir: tempfile::TempDir,
-    pub root: Arc<Root>,
+pub(crate) struct Tree {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) root: Arc<Root>,
 }
 
 impl Tree {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let root = Arc::new(Root::open(dir.path()).unwrap());
         Self { dir, root }
     }
 
-    pub fn path(&self, path: &str) -> std::path::PathBuf {
+    pub(crate) fn path(&self, path: &str) -> std::path::PathBuf {
         self.dir.path().join(path.trim_start_matches('/'))
     }
 
-    pub fn write(&self, path: &str, text: impl AsRef<[u8]>) {
+    pub(crate) fn write(&self, path: &str, text: impl AsRef<[u8]>) {
         let path = self.path(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     }
 
     /// The kubelet's kubeconfig, or the bootstrap one with a token.
-    pub fn kubeconfig(&self, path: &str, server: &str, ca: &str, token: Option<&str>) {
+    pub(crate) fn kubeconfig(&self, path: &str, server: &str, ca: &str, token: Option<&str>) {
         let user = token.map_or_else(
             || "{client-certificate: /var/lib/kubelet/pki/kubelet-client-current.pem}".to_owned(),
             |token| format!("{{token: {token}}}"),
@@ -148,11 +146,13 @@ impl Tree {
     }
 
     /// What the kubelet does when it has a certificate (facts: file, link, rename), with the gap of a rotation.
-    pub fn store_certificate(&self, pair: &Pair, name: &str) {
+    pub(crate) fn store_certificate(&self, pair: &Pair, name: &str) {
         let pki = "/var/lib/kubelet/pki";
         self.write(&format!("{pki}/{name}"), pair.file());
-        let (updated, current) =
-            (self.path(&format!("{pki}/kubelet-client-updated.pem")), self.path(&format!("{pki}/kubelet-client-current.pem")));
+        let (updated, current) = (
+            self.path(&format!("{pki}/kubelet-client-updated.pem")),
+            self.path(&format!("{pki}/kubelet-client-current.pem")),
+        );
         std::os::unix::fs::symlink(Path::new(pki).join(name), &updated).unwrap();
         if current.symlink_metadata().is_ok() {
             std::fs::remove_file(&current).unwrap();
@@ -163,15 +163,16 @@ impl Tree {
 
 /// A clock whose pauses take no time and are remembered.
 #[derive(Default)]
-pub struct Pauses {
-    pub taken: Mutex<Vec<Duration>>,
+pub(crate) struct Pauses {
+    pub(crate) taken: Mutex<Vec<Duration>>,
     /// Added to the kernel's count by every pause: to the code, the time has passed.
     skipped: std::sync::atomic::AtomicU64,
 }
 
 impl Clock for Pauses {
     fn boot_microseconds(&self) -> u64 {
-        oneboot_agent::clock::System.boot_microseconds() + self.skipped.load(std::sync::atomic::Ordering::SeqCst)
+        oneboot_agent::clock::System.boot_microseconds()
+            + self.skipped.load(std::sync::atomic::Ordering::SeqCst)
     }
 
     fn wall_seconds(&self) -> u64 {
@@ -187,31 +188,32 @@ impl Clock for Pauses {
 
 /// What the server was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
-    pub method: String,
+pub(crate) struct Asked {
+    pub(crate) method: String,
     /// Path and query.
-    pub target: String,
+    pub(crate) target: String,
     /// The `Authorization` header.
-    pub authorization: Option<String>,
+    pub(crate) authorization: Option<String>,
     /// The client's certificate, DER.
-    pub certificate: Option<Vec<u8>>,
-    pub body: String,
+    pub(crate) certificate: Option<Vec<u8>>,
+    pub(crate) body: String,
 }
 
 impl Asked {
     /// `GET /api/v1/nodes/node-a`.
-    pub fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         format!("{} {}", self.method, self.target)
     }
 
     /// Who asked, by certificate.
-    pub fn user(&self) -> Option<String> {
-        oneboot_agent::subject::of_certificate(self.certificate.as_ref()?).map(|(subject, _, _)| subject.common_name)
+    pub(crate) fn user(&self) -> Option<String> {
+        oneboot_agent::subject::of_certificate(self.certificate.as_ref()?)
+            .map(|(subject, _, _)| subject.common_name)
     }
 }
 
 /// What the server does.
-pub enum Answer {
+pub(crate) enum Answer {
     /// An answer with a JSON body.
     Json(u16, Value),
     /// An answer with any body and headers.
@@ -223,7 +225,7 @@ pub enum Answer {
 }
 
 /// Part of a watch.
-pub enum Line {
+pub(crate) enum Line {
     Event(&'static str, Value),
     Break,
 }
@@ -231,17 +233,21 @@ pub enum Line {
 type Handler = dyn Fn(&Asked) -> Answer + Send + Sync;
 
 /// An API server on loopback.
-pub struct Server {
-    pub url: String,
+pub(crate) struct Server {
+    pub(crate) url: String,
     /// Everything that is asked, in order.
-    pub asked: Receiver<Asked>,
+    pub(crate) asked: Receiver<Asked>,
     config: Arc<Mutex<Arc<ServerConfig>>>,
     clients: Ca,
 }
 
 impl Server {
     /// Serves with a certificate of `ca`; clients may present certificates of `clients`.
-    pub fn start(ca: &Ca, clients: Ca, answer: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Self {
+    pub(crate) fn start(
+        ca: &Ca,
+        clients: Ca,
+        answer: impl Fn(&Asked) -> Answer + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("https://127.0.0.1:{}", listener.local_addr().unwrap().port());
         let config = Arc::new(Mutex::new(tls(&ca.server(), &clients)));
@@ -258,20 +264,21 @@ impl Server {
     }
 
     /// From the next connection on, with a certificate of another CA.
-    pub fn rotate(&self, ca: &Ca) {
+    pub(crate) fn rotate(&self, ca: &Ca) {
         *self.config.lock().unwrap() = tls(&ca.server(), &self.clients);
     }
 
     /// A certificate that the server accepts.
-    pub fn node_pair(&self) -> Pair {
+    pub(crate) fn node_pair(&self) -> Pair {
         self.clients.node(NODE)
     }
 
     /// The next thing asked that `wanted` is looking for.
-    pub fn wait_for(&self, wanted: impl Fn(&Asked) -> bool) -> Asked {
+    pub(crate) fn wait_for(&self, wanted: impl Fn(&Asked) -> bool) -> Asked {
         loop {
             // Far beyond anything a passing test needs: it only keeps a failing one from hanging.
-            let asked = self.asked.recv_timeout(Duration::from_secs(60)).expect("the server is asked in time");
+            let asked =
+                self.asked.recv_timeout(Duration::from_secs(60)).expect("the server is asked in time");
             if wanted(&asked) {
                 return asked;
             }
@@ -282,7 +289,7 @@ impl Server {
 fn tls(pair: &Pair, clients: &Ca) -> Arc<ServerConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(clients.pem.as_bytes()).unwrap()).unwrap();
-    let provider = oneboot_firstboot::trust::provider::provider();
+    let provider = oneboot_firstboot::trust::provider();
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
         .allow_unauthenticated()
         .build()
@@ -366,17 +373,17 @@ fn write(stream: &mut Tls, answer: Answer) -> Option<()> {
 }
 
 /// A 403 as the API words it.
-pub fn forbidden() -> Answer {
+pub(crate) fn forbidden() -> Answer {
     Answer::Json(403, json!({"kind": "Status", "code": 403, "message": "forbidden"}))
 }
 
 /// A 404 as the API words it.
-pub fn not_found() -> Answer {
+pub(crate) fn not_found() -> Answer {
     Answer::Json(404, json!({"kind": "Status", "code": 404, "message": "not found"}))
 }
 
 /// A Node as the API sends it.
-pub fn node(version: &str, annotations: &Value, unschedulable: bool) -> Value {
+pub(crate) fn node(version: &str, annotations: &Value, unschedulable: bool) -> Value {
     json!({
         "kind": "Node", "apiVersion": "v1",
         "metadata": {"name": NODE, "resourceVersion": version, "annotations": annotations},
@@ -385,6 +392,6 @@ pub fn node(version: &str, annotations: &Value, unschedulable: bool) -> Value {
 }
 
 /// A list as the API sends it.
-pub fn list(version: &str, items: &[Value]) -> Answer {
+pub(crate) fn list(version: &str, items: &[Value]) -> Answer {
     Answer::Json(200, json!({"kind": "List", "metadata": {"resourceVersion": version}, "items": items}))
 }
