@@ -145,6 +145,18 @@ impl Tree {
         );
     }
 
+    /// Blocks until a file that is renamed into place says what is awaited.
+    pub(crate) fn wait_until(&self, path: &str, said: impl Fn() -> bool) {
+        use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+        let inotify = Inotify::init(InitFlags::IN_CLOEXEC).unwrap();
+        let path = self.path(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        inotify.add_watch(path.parent().unwrap(), AddWatchFlags::IN_MOVED_TO).unwrap();
+        while !said() {
+            inotify.read_events().unwrap();
+        }
+    }
+
     /// What the kubelet does when it has a certificate (facts: file, link, rename), with the gap of a rotation.
     pub(crate) fn store_certificate(&self, pair: &Pair, name: &str) {
         let pki = "/var/lib/kubelet/pki";
