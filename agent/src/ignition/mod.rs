@@ -1,0 +1,1 @@
+//! Ignition configs as a declaration of what should be there.
