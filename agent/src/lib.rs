@@ -5,11 +5,15 @@
 pub mod apply;
 pub mod cli;
 pub mod commands;
+pub mod enablement;
 pub mod exit;
 pub mod ignition;
 pub mod machineconfig;
+pub mod observe;
 pub mod paths;
 pub mod plan;
 pub mod root;
+pub mod tree;
+pub mod unitfile;
 pub mod units;
 pub mod verify;

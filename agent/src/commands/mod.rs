@@ -2,6 +2,7 @@
 
 pub mod apply;
 pub mod config;
+mod input;
 pub mod plan;
 pub mod recover;
 pub mod revert;
