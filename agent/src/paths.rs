@@ -19,6 +19,9 @@ pub const FIRSTBOOT_REPORT: &str = "/var/lib/oneboot/firstboot.json";
 /// The service's state for whoever looks at it.
 pub const RUN_STATUS: &str = "/run/oneboot/agent.json";
 
+/// The kernel command line, which names the deployment that runs.
+pub const CMDLINE: &str = "/proc/cmdline";
+
 /// Impact rules as shipped; `/etc` comes second and wins by file name.
 pub const IMPACT_DIRS: [&str; 2] = ["/usr/lib/oneboot/impact.d", "/etc/oneboot/impact.d"];
 /// Configuration fragments, lowest precedence first.
@@ -35,6 +38,8 @@ pub const NODE_ANNOTATIONS: &str = "/etc/machine-config-daemon/node-annotations.
 pub const MCD_ORIG: &str = "/etc/machine-config-daemon/orig";
 /// MCD's stamps for paths that nothing was at before.
 pub const MCD_NOORIG: &str = "/etc/machine-config-daemon/noorig";
+/// systemd's own library, whose name holds its version.
+pub const SYSTEMD_LIB: &str = "/usr/lib/systemd";
 /// What MCD's first boot acts on.
 pub const ENCAPSULATED: &str = "/etc/ignition-machine-config-encapsulated.json";
 

@@ -309,6 +309,11 @@ impl Root {
             .map_err(|e| fail("set owner of", path, e.into()))
     }
 
+    /// Sets the mode of an open file.
+    pub fn fchmod(&self, file: &File, path: &str, mode: u32) -> Result<()> {
+        fchmod(file, Mode::from_bits_truncate(mode)).map_err(|e| fail("set mode of", path, e.into()))
+    }
+
     /// Makes a symbolic link at a name that must be free.
     pub fn symlink(&self, target: &str, path: &str) -> Result<()> {
         let (dir, name) = self.parent(path)?;

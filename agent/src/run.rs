@@ -18,7 +18,7 @@ use crate::{
         types::{Node, PoolObject},
         watch::{Query, Update, follow},
     },
-    apply::{self, Applied, Progress, Request, Restored},
+    apply::{self, Applied, Prepared, Progress, Request, Restored},
     clock::{Clock, rfc3339},
     config::Settings,
     csr::{self, Word},
@@ -26,7 +26,7 @@ use crate::{
     identity::{self, Pair},
     node::Keeper,
     nodename, paths,
-    plan::{Disruption, Phase, Plan},
+    plan::{Disruption, Phase, Plan, PlannedStep, Subject, table},
     pull::{self, Hindrance, PoolNames, Pulled},
     record::{self, Record, RecordedPhase},
     report::Report,
@@ -90,6 +90,8 @@ pub struct Given<'a> {
     pub units: &'a dyn Units,
     /// Where the plan is printed.
     pub out: &'a mut dyn Write,
+    /// What a path costs that no rule knows, where the settings do not say.
+    pub unknown_path: Disruption,
     /// The running kernel's boot.
     pub boot_id: String,
 }
@@ -213,7 +215,9 @@ impl Run<'_> {
             Restored::Old { paths } => {
                 tracing::warn!(paths, "an interrupted apply was undone: {paths} paths are as before")
             }
-            Restored::New => tracing::warn!("an interrupted apply was complete"),
+            Restored::Elsewhere => {
+                tracing::warn!("an interrupted apply belongs to another deployment and is left alone")
+            }
         }
         Ok(())
     }
@@ -378,7 +382,7 @@ impl Run<'_> {
             policy: pulled.policy.as_ref(),
             phase,
             max_disruption: settings.max_disruption.value.unwrap_or(default_cap(phase)),
-            unknown_path: settings.unknown_path.value.unwrap_or(Disruption::SoftReboot),
+            unknown_path: settings.unknown_path.value.unwrap_or(self.given.unknown_path),
             mcd_present: settle::mcd_present(&self.given.root, settings.mcd.value)?,
             settle: true,
         };
@@ -387,12 +391,15 @@ impl Run<'_> {
 
     fn plan(&mut self) -> Result<Event, Error> {
         let planned = self.with_request(|request| {
-            apply::prepare(&self.given.root, request).map(|plan| (plan, request.max_disruption))
+            apply::prepare_all(&self.given.root, request).map(|prepared| (prepared, request.max_disruption))
         })?;
-        let (plan, allowed) = match planned {
+        let (Prepared { plan, notes, .. }, allowed) = match planned {
             Ok(planned) => planned,
             Err(error) => return refused(error),
         };
+        for note in &notes {
+            tracing::warn!("{note}");
+        }
         self.print(&plan)?;
         if plan.disruption > allowed {
             return Ok(Event::Refused { reason: too_disruptive(&plan, allowed) });
@@ -401,12 +408,8 @@ impl Run<'_> {
     }
 
     fn print(&mut self, plan: &Plan) -> Result<(), Error> {
-        let printed = plan.steps.iter().try_for_each(|step| {
-            writeln!(self.given.out, "{} {} {} {}", step.kind, subject(step), step.disruption, step.reason)
-        });
-        printed
-            .and_then(|()| self.given.out.flush())
-            .map_err(|source| Error::System { what: "print the plan", source })
+        let printed = write!(self.given.out, "{}", table::render(plan)).and_then(|()| self.given.out.flush());
+        printed.map_err(|source| Error::System { what: "print the plan", source })
     }
 
     fn apply(&mut self) -> Result<Event, Error> {
@@ -416,7 +419,7 @@ impl Run<'_> {
         }
         let applied = self.with_request(|request| {
             apply::apply(&self.given.root, request, self.given.units, &mut |progress| match progress {
-                Progress::Note(note) => tracing::info!("{note}"),
+                Progress::Note(_) => {} // said when it was planned
                 Progress::Phase(phase) => tracing::debug!("apply: {phase}"),
                 Progress::Unit(verb, unit) => tracing::info!("{verb} {unit}"),
             })
@@ -544,23 +547,14 @@ const fn default_cap(phase: Phase) -> Disruption {
 /// machine ends the service, to be started again.
 fn refused(error: apply::Error) -> Result<Event, Error> {
     match error {
-        apply::Error::Locked { .. } | apply::Error::Units(_) => Err(Error::Apply(error)),
+        apply::Error::Locked { .. } | apply::Error::Interfered { .. } | apply::Error::Units(_) => {
+            Err(Error::Apply(error))
+        }
         apply::Error::TooDisruptive { allowed, plan, .. } => {
             Ok(Event::Refused { reason: too_disruptive(&plan, allowed) })
         }
-        error => Ok(Event::Refused { reason: chain(&error) }),
+        error => Ok(Event::Refused { reason: apply::chain(&error) }),
     }
-}
-
-/// An error with its sources, for a sentence in a status.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 /// What was found, what was expected, which steps cost it, and the setting to try.
@@ -582,9 +576,9 @@ fn too_disruptive(plan: &Plan, allowed: Disruption) -> String {
     )
 }
 
-fn subject(step: &crate::plan::PlannedStep) -> &str {
+fn subject(step: &PlannedStep) -> &str {
     match &step.subject {
-        crate::plan::Subject::Path(subject) | crate::plan::Subject::Unit(subject) => subject,
+        Subject::Path(subject) | Subject::Unit(subject) => subject,
     }
 }
 

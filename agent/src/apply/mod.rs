@@ -1,5 +1,17 @@
 //! Laying a config on a tree: receipt, files, actions, verification. One receipt undoes all of it.
 
+mod execute;
+mod lock;
+mod prepare;
+mod receipt;
+mod recover;
+mod step;
+mod undo;
+
+pub use prepare::{Prepared, read};
+pub use receipt::FORMAT;
+pub use recover::{Restored, recover, revert};
+
 use crate::{
     machineconfig::MachineConfig,
     plan::{Disruption, Phase, Plan, Policy},
@@ -52,6 +64,25 @@ pub enum Error {
         /// The lock.
         path: String,
     },
+    /// Somebody else changed a path between plan and write.
+    #[error("{path} is not what it was when this was planned: somebody else is changing it; plan again")]
+    Interfered {
+        /// The path.
+        path: String,
+    },
+    /// A receipt of a newer version stands in the way.
+    #[error(
+        "receipt {id} has format {format}, this version knows {FORMAT}: use the oneboot-agent that wrote it"
+    )]
+    Newer {
+        /// Its number.
+        id: u64,
+        /// Its format.
+        format: u32,
+    },
+    /// There is nothing that could be undone.
+    #[error("there is no apply to undo in {}", crate::paths::RECEIPTS)]
+    NothingToRevert,
     /// Reading or writing the tree failed; where an apply had begun, the old tree is back.
     #[error(transparent)]
     Io(#[from] root::Error),
@@ -102,40 +133,95 @@ pub struct Applied {
 }
 
 /// Plans without changing anything.
-pub fn prepare(_root: &Root, _request: &Request) -> Result<Plan, Error> {
-    Err(Error::Refused("not built yet".to_owned()))
+pub fn prepare(root: &Root, request: &Request) -> Result<Plan, Error> {
+    Ok(prepare::prepare(root, request)?.plan)
 }
 
-/// Plans and carries it out.
+/// Plans without changing anything; with the changes themselves, and what a person should know.
+pub fn prepare_all(root: &Root, request: &Request) -> Result<Prepared, Error> {
+    prepare::prepare(root, request)
+}
+
+/// Plans and carries it out. An unfinished apply is undone first. An empty plan and a refusal create nothing.
 pub fn apply(
-    _root: &Root,
-    _request: &Request,
-    _units: &dyn Units,
-    _progress: &mut dyn FnMut(Progress),
+    root: &Root,
+    request: &Request,
+    units: &dyn Units,
+    progress: &mut dyn FnMut(Progress),
 ) -> Result<Applied, Error> {
-    Err(Error::Refused("not built yet".to_owned()))
+    let mut prepared = prepare::prepare(root, request)?;
+    refuse(root, request, &prepared)?;
+    let unfinished = recover::unfinished(root)?;
+    if prepared.plan.is_empty() && !unfinished {
+        return Ok(Applied { plan: prepared.plan, files_written: 0, units_changed: 0, reboot_needed: None });
+    }
+    let _lock = lock::take(root)?;
+    if unfinished {
+        // Old receipts are finished before new work; the tree is another one after that.
+        recover::recover_locked(root)?;
+        prepared = prepare::prepare(root, request)?;
+        refuse(root, request, &prepared)?;
+    }
+    for note in &prepared.notes {
+        progress(Progress::Note(note.clone()));
+    }
+    let done = if prepared.changes.is_empty() {
+        execute::Done::default()
+    } else {
+        let verify = || Ok(mismatches(root, request));
+        let work = execute::Work {
+            root,
+            changes: &prepared.changes,
+            actions: if root.is_system() { &prepared.actions } else { &[] },
+            units,
+            desired: &request.desired.name,
+            deployment: recover::deployment(root)?,
+            verify: &verify,
+        };
+        execute::run(&work, progress)?
+    };
+    let needed = prepared.plan.disruption;
+    Ok(Applied {
+        files_written: prepared.changes.len(),
+        units_changed: done.units_changed,
+        reboot_needed: needed.is_reboot().then_some(needed),
+        plan: prepared.plan,
+    })
 }
 
-/// What a revert or a recovery did.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Restored {
-    /// There was nothing to do.
-    Nothing,
-    /// So many paths are as they were before.
-    Old {
-        /// How many.
-        paths: usize,
-    },
-    /// An interrupted apply was complete already.
-    New,
+/// What must be true before anything is created, the lock's folder included.
+fn refuse(root: &Root, request: &Request, prepared: &Prepared) -> Result<(), Error> {
+    let needed = prepared.plan.disruption;
+    // Another tree is not in use: laying it down disturbs nobody (design: "laid down, says so, and exits 0").
+    if root.is_system() && needed > request.max_disruption {
+        let plan = Box::new(prepared.plan.clone());
+        return Err(Error::TooDisruptive { needed, allowed: request.max_disruption, plan });
+    }
+    if root.is_system() && !prepared.os.is_empty() {
+        let what: Vec<_> = prepared.os.iter().map(|s| format!("{:?}", s.subject)).collect();
+        return Err(Error::Refused(format!(
+            "{} can only change with a new boot, and this agent cannot stage that yet; let the machine config daemon's first boot do it",
+            what.join(", ")
+        )));
+    }
+    Ok(())
 }
 
-/// Undoes the last apply that stands.
-pub fn revert(_root: &Root) -> Result<Restored, Error> {
-    Err(Error::Refused("not built yet".to_owned()))
+/// What MCD would find, where that matters: before `currentconfig` says that all is well.
+fn mismatches(root: &Root, request: &Request) -> Vec<String> {
+    if !request.settle {
+        return Vec::new();
+    }
+    crate::verify::verify(root, request.desired).iter().map(ToString::to_string).collect()
 }
 
-/// Finishes or undoes an interrupted apply.
-pub fn recover(_root: &Root) -> Result<Restored, Error> {
-    Err(Error::Refused("not built yet".to_owned()))
+/// An error and its sources in one line.
+pub(crate) fn chain(e: &dyn std::error::Error) -> String {
+    let mut text = e.to_string();
+    let mut source = e.source();
+    while let Some(e) = source {
+        text = format!("{text}: {e}");
+        source = e.source();
+    }
+    text
 }

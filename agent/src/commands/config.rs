@@ -32,7 +32,7 @@ pub fn run(args: &[OsString]) -> Outcome {
 }
 
 /// A fragment that says something impossible is a configuration error; one that cannot be read is the disk's.
-pub fn failure(error: config::Error) -> Failure {
+pub(super) fn failure(error: config::Error) -> Failure {
     let code = match error {
         config::Error::Io(_) => exit::IO,
         config::Error::Syntax { .. } | config::Error::Value { .. } => exit::CONFIG,

@@ -2,7 +2,8 @@
 
 pub mod apply;
 pub mod config;
-pub mod options;
+mod input;
+mod options;
 pub mod plan;
 pub mod recover;
 pub mod revert;

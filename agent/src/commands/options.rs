@@ -11,21 +11,21 @@ use crate::{cli::USAGE, exit, root::Root};
 
 /// What may stand after `run`, `status`, `timeline` and `config`.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub(super) struct Options {
     /// `--root`.
-    pub root: Option<PathBuf>,
+    pub(super) root: Option<PathBuf>,
     /// `--json`.
-    pub json: bool,
+    pub(super) json: bool,
     /// `--svg`.
-    pub svg: Option<PathBuf>,
+    pub(super) svg: Option<PathBuf>,
     /// `--help`.
-    pub help: bool,
+    pub(super) help: bool,
     /// Words that are no options.
-    pub words: Vec<String>,
+    pub(super) words: Vec<String>,
 }
 
 /// Parses what is `allowed` beside `--root` and `--help`: names of options, and `word` for one word.
-pub fn parse(args: &[OsString], allowed: &[&str]) -> Result<Options, Failure> {
+pub(super) fn parse(args: &[OsString], allowed: &[&str]) -> Result<Options, Failure> {
     read(args, allowed).map_err(|error| Failure::new(exit::USAGE, anyhow::anyhow!("{error}\n\n{USAGE}")))
 }
 
@@ -49,7 +49,7 @@ fn read(args: &[OsString], allowed: &[&str]) -> Result<Options, lexopt::Error> {
 
 impl Options {
     /// The tree to work on.
-    pub fn open_root(&self) -> Result<Root, Failure> {
+    pub(super) fn open_root(&self) -> Result<Root, Failure> {
         let path = self.root.clone().unwrap_or_else(|| PathBuf::from("/"));
         Root::open(&path).map_err(|error| Failure::new(exit::IO, error))
     }

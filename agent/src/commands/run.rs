@@ -7,7 +7,7 @@ use std::{ffi::OsString, sync::Arc};
 use anyhow::Context;
 use oneboot_firstboot::log;
 
-use super::{Failure, Outcome, config::failure, options};
+use super::{Failure, Outcome, config::failure, input, options};
 use crate::{
     apply,
     cli::USAGE,
@@ -31,6 +31,7 @@ pub fn run(args: &[OsString]) -> Outcome {
     for key in &unknown {
         tracing::warn!("{key}");
     }
+    let unknown_path = input::unknown_path(&root)?;
     let boot_id = std::fs::read_to_string(paths::BOOT_ID)
         .with_context(|| format!("cannot read {}", paths::BOOT_ID))
         .map_err(|error| Failure::new(exit::IO, error))?;
@@ -40,6 +41,7 @@ pub fn run(args: &[OsString]) -> Outcome {
         settings,
         clock: Arc::new(System),
         units: &NoUnits,
+        unknown_path,
         out: &mut out,
         boot_id: boot_id.trim().to_owned(),
     });
@@ -56,8 +58,11 @@ fn code(error: &Error) -> u8 {
             exit::IO
         }
         Error::Record(_) => exit::DATA,
-        Error::Apply(apply::Error::Locked { .. } | apply::Error::Units(_)) => exit::LATER,
+        Error::Apply(
+            apply::Error::Locked { .. } | apply::Error::Interfered { .. } | apply::Error::Units(_),
+        ) => exit::LATER,
         Error::Apply(apply::Error::RollbackIncomplete { .. }) => exit::ROLLBACK_INCOMPLETE,
+        Error::Apply(apply::Error::Newer { .. }) => exit::DATA,
         Error::Apply(_) => exit::IO,
         Error::Illegal(_) => exit::INTERNAL,
     }

@@ -1,9 +1,16 @@
 //! What would change, why, and what that disturbs: pure.
 
+pub mod diff;
+pub mod effect;
+pub mod impact;
+pub mod os;
 pub mod policy;
+pub mod table;
+pub mod wanted;
 
 use serde::Serialize;
 
+pub use impact::Impact;
 pub use policy::Policy;
 
 /// Where the node is in its life: decides which rules say what a change disturbs.
@@ -109,6 +116,9 @@ pub struct PlannedStep {
     pub to: String,
     /// What it costs.
     pub disruption: Disruption,
+    /// What is done for it, for people; actions are steps of their own in JSON.
+    #[serde(skip)]
+    pub effect: String,
 }
 
 /// What a step is about: `path` or `unit` in JSON.

@@ -1,6 +1,7 @@
 //! The whole service against a real API: a node's way to settled, and everything that must not get it there.
 
 use std::{
+    cell::RefCell,
     collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{
@@ -14,26 +15,32 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use oneboot_agent::{
     config::Settings,
     paths,
+    plan::Disruption,
     run::{Ending, Error, Given, run},
     status::Status,
     units::NoUnits,
 };
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Asked, Ca, Line, NODE, Pair, Pauses, Server, Tree, forbidden, list, node, not_found};
+use crate::support::{
+    Answer, Asked, Ca, Line, NODE, Pair, Pauses, Server, Tree, forbidden, list, node, not_found,
+};
 
 const WANTED: &str = "rendered-worker-00000000000000000000000000000001";
 const OTHER: &str = "rendered-worker-00000000000000000000000000000002";
 
 /// A MachineConfig with one file.
 fn rendered(name: &str, path: &str, content: &str) -> Value {
-    machine_config(name, &json!({
-        "ignition": {"version": "3.5.0"},
-        "storage": {"files": [{
-            "path": path, "mode": 0o644, "overwrite": true,
-            "contents": {"source": format!("data:;base64,{}", STANDARD.encode(content))},
-        }]},
-    }))
+    machine_config(
+        name,
+        &json!({
+            "ignition": {"version": "3.5.0"},
+            "storage": {"files": [{
+                "path": path, "mode": 0o644, "overwrite": true,
+                "contents": {"source": format!("data:;base64,{}", STANDARD.encode(content))},
+            }]},
+        }),
+    )
 }
 
 fn machine_config(name: &str, config: &Value) -> Value {
@@ -61,11 +68,18 @@ struct Scene {
     objects: Arc<Mutex<Objects>>,
     /// Watches that the agent has opened, by the kind they watch.
     watches: Receiver<(String, mpsc::Sender<Line>)>,
+    /// Watches that no test speaks on: dropped, they would end.
+    silent: RefCell<Vec<mpsc::Sender<Line>>>,
     certificate: Pair,
 }
 
 fn config_path(name: &str) -> String {
     format!("/apis/machineconfiguration.openshift.io/v1/machineconfigs/{name}")
+}
+
+/// The Node as the kubelet has just registered it.
+fn registered() -> (String, Option<Value>) {
+    (format!("/api/v1/nodes/{NODE}"), Some(node("2", &json!({}), false)))
 }
 
 const POOL: &str = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools/worker";
@@ -100,7 +114,7 @@ impl Scene {
         tree.kubeconfig(paths::KUBECONFIG, &server.url, &ca.pem, None);
         tree.write("/etc/hostname", NODE);
         let certificate = server.node_pair();
-        Self { server, tree, objects, watches, certificate }
+        Self { server, tree, objects, watches, silent: RefCell::default(), certificate }
     }
 
     fn with_seed(self, config: &str) -> Self {
@@ -123,6 +137,7 @@ impl Scene {
                 settings,
                 clock: Arc::new(Pauses::default()),
                 units: &NoUnits,
+                unknown_path: Disruption::SoftReboot,
                 out: &mut out,
                 boot_id: "boot-a".to_owned(),
             });
@@ -141,10 +156,12 @@ impl Scene {
     /// The next watch of that kind: the agent has nothing else to do now.
     fn watch(&self, kind: &str) -> mpsc::Sender<Line> {
         loop {
-            let (watched, lines) = self.watches.recv_timeout(std::time::Duration::from_secs(60)).expect("it watches");
+            let (watched, lines) =
+                self.watches.recv_timeout(std::time::Duration::from_secs(60)).expect("it watches");
             if watched == kind {
                 return lines;
             }
+            self.silent.borrow_mut().push(lines);
         }
     }
 
@@ -152,8 +169,12 @@ impl Scene {
     fn rest(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let mut found = BTreeMap::new();
         collect(self.tree.dir.path(), &mut found);
-        let own: Vec<_> = [paths::STATE_DIR, paths::RUN_DIR].iter().map(|path| self.tree.path(path)).collect();
-        found.retain(|path, _| !own.iter().any(|own| path.starts_with(own)) && !path.starts_with(self.tree.path("/var/lib/kubelet")));
+        let own: Vec<_> =
+            [paths::STATE_DIR, paths::RUN_DIR].iter().map(|path| self.tree.path(path)).collect();
+        found.retain(|path, _| {
+            !own.iter().any(|own| path.starts_with(own))
+                && !path.starts_with(self.tree.path("/var/lib/kubelet"))
+        });
         found
     }
 }
@@ -175,14 +196,12 @@ fn settled(ending: Result<Ending, Error>) {
 
 #[test]
 fn from_approval_to_settled_without_a_reboot() {
-    let scene = Scene::new(&[
-        (config_path(WANTED), Some(rendered(WANTED, "/etc/motd", "welcome"))),
-        (format!("/api/v1/nodes/{NODE}"), Some(node("2", &json!({}), false))),
-    ])
-    .with_seed(WANTED);
+    let scene =
+        Scene::new(&[(config_path(WANTED), Some(rendered(WANTED, "/etc/motd", "welcome"))), registered()])
+            .with_seed(WANTED);
     let service = scene.start(Settings::default());
     // The request's list is empty: that is what it says while it waits.
-    scene.watch("certificatesigningrequests");
+    let _requests = scene.watch("certificatesigningrequests");
     assert_eq!(scene.status().state.to_string(), "Waiting");
     scene.approve();
     let (ending, plan) = service.join().unwrap();
@@ -190,16 +209,22 @@ fn from_approval_to_settled_without_a_reboot() {
     assert!(plan.contains("/etc/motd"), "the plan is printed: {plan}");
 
     assert_eq!(std::fs::read(scene.tree.path("/etc/motd")).unwrap(), b"welcome");
-    let current: Value = serde_json::from_slice(&std::fs::read(scene.tree.path(paths::CURRENT_CONFIG)).unwrap()).unwrap();
+    let current: Value =
+        serde_json::from_slice(&std::fs::read(scene.tree.path(paths::CURRENT_CONFIG)).unwrap()).unwrap();
     assert_eq!(current["metadata"]["name"], WANTED);
     let status = scene.status();
     assert_eq!((status.state.to_string(), status.reboots_taken), ("Settled".to_owned(), 0));
     assert_eq!(status.applied.as_deref(), Some(WANTED));
     assert!(scene.tree.path(paths::SETTLED).exists());
-    let asked: Vec<_> = scene.server.asked.try_iter().filter(|asked| asked.target == config_path(WANTED)).collect();
+    let asked: Vec<_> =
+        scene.server.asked.try_iter().filter(|asked| asked.target == config_path(WANTED)).collect();
     assert!(!asked.is_empty());
     for asked in asked {
-        assert_eq!(asked.user().as_deref(), Some("system:node:node-a"), "pulled with the node's own certificate");
+        assert_eq!(
+            asked.user().as_deref(),
+            Some("system:node:node-a"),
+            "pulled with the node's own certificate"
+        );
         assert_eq!(asked.authorization, None);
     }
 
@@ -215,8 +240,8 @@ fn blocked(scene: &Scene) -> String {
     let before = scene.rest();
     let _service = scene.start(Settings::default());
     scene.approve();
-    scene.watch("nodes"); // the keeper's
-    scene.watch("nodes"); // the one for another desired configuration
+    let _keeper = scene.watch("nodes");
+    let _change = scene.watch("nodes"); // for another desired configuration: the agent has nothing else to do now
     assert_eq!(scene.rest(), before, "nothing was changed");
     assert!(!scene.tree.path(paths::SETTLED).exists());
     let status = scene.status();
@@ -257,7 +282,7 @@ fn a_seed_that_contradicts_itself_blocks_and_changes_nothing() {
 
 #[test]
 fn what_the_node_may_not_read_is_named_and_read_as_soon_as_it_may() {
-    let scene = Scene::new(&[(config_path(WANTED), None)]).with_seed(WANTED);
+    let scene = Scene::new(&[(config_path(WANTED), None), registered()]).with_seed(WANTED);
     let before = scene.rest();
     let service = scene.start(Settings::default());
     scene.approve();
@@ -269,12 +294,14 @@ fn what_the_node_may_not_read_is_named_and_read_as_soon_as_it_may() {
             break status.reason.unwrap();
         }
     };
-    assert!(reason.starts_with(&format!("cannot get machineconfigs.machineconfiguration.openshift.io/{WANTED}")), "{reason}");
+    assert!(
+        reason.starts_with(&format!("cannot get machineconfigs.machineconfiguration.openshift.io/{WANTED}")),
+        "{reason}"
+    );
     assert!(reason.contains("agent/manifests/pool.yaml"), "{reason}");
     assert_eq!(scene.rest(), before);
     let wanted = rendered(WANTED, "/etc/motd", "welcome");
     scene.objects.lock().unwrap().insert(config_path(WANTED), Some(wanted));
-    scene.objects.lock().unwrap().insert(format!("/api/v1/nodes/{NODE}"), Some(node("2", &json!({}), false)));
     settled(service.join().unwrap().0);
 }
 
@@ -285,7 +312,7 @@ fn a_blocked_node_goes_on_when_its_pool_does() {
         (config_path(WANTED), Some(bad)),
         (config_path(OTHER), Some(rendered(OTHER, "/etc/motd", "mended"))),
         (POOL.to_owned(), Some(pool(WANTED, WANTED, 0))),
-        (format!("/api/v1/nodes/{NODE}"), Some(node("2", &json!({}), false))),
+        registered(),
     ])
     .with_seed(WANTED);
     let service = scene.start(Settings::default());
@@ -306,7 +333,7 @@ fn without_a_seed_the_pools_configuration_is_taken() {
     let scene = Scene::new(&[
         (config_path(WANTED), Some(rendered(WANTED, "/etc/motd", "welcome"))),
         (POOL.to_owned(), Some(pool(OTHER, WANTED, 0))),
-        (format!("/api/v1/nodes/{NODE}"), Some(node("2", &json!({}), false))),
+        registered(),
     ]);
     scene.tree.write(paths::FIRSTBOOT_REPORT, r#"{"format": 1, "pool": "worker"}"#);
     let service = scene.start(Settings::default());
@@ -317,18 +344,26 @@ fn without_a_seed_the_pools_configuration_is_taken() {
 
 #[test]
 fn the_api_gone_in_the_middle_is_waited_for() {
-    let scene = Scene::new(&[(config_path(WANTED), Some(rendered(WANTED, "/etc/motd", "welcome")))]).with_seed(WANTED);
+    let scene =
+        Scene::new(&[(config_path(WANTED), Some(rendered(WANTED, "/etc/motd", "welcome"))), registered()])
+            .with_seed(WANTED);
     let kubeconfig = std::fs::read_to_string(scene.tree.path(paths::KUBECONFIG)).unwrap();
     // A port of our own that nobody listens on any more: the API as it looks while it is down.
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    scene.tree.write(paths::KUBECONFIG, kubeconfig.replace(&scene.server.url, &format!("https://127.0.0.1:{gone}")));
+    scene.tree.write(
+        paths::KUBECONFIG,
+        kubeconfig.replace(&scene.server.url, &format!("https://127.0.0.1:{gone}")),
+    );
     let service = scene.start(Settings::default());
     scene.approve();
     scene.tree.wait_until(paths::RUN_STATUS, || {
-        Status::read(&scene.tree.root).ok().flatten().and_then(|s| s.reason).is_some_and(|r| r.contains("cannot be reached"))
+        Status::read(&scene.tree.root)
+            .ok()
+            .flatten()
+            .and_then(|s| s.reason)
+            .is_some_and(|r| r.contains("cannot be reached"))
     });
     assert_eq!(scene.status().state.to_string(), "Approved");
-    scene.objects.lock().unwrap().insert(format!("/api/v1/nodes/{NODE}"), Some(node("2", &json!({}), false)));
     scene.tree.write(paths::KUBECONFIG, kubeconfig);
     settled(service.join().unwrap().0);
 }
