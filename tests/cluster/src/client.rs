@@ -180,8 +180,8 @@ impl Client {
     }
 
     /// PATCH with a merge patch.
-    pub async fn merge(&self, path: &str, patch: &Value) -> Result<Value, Error> {
-        self.request(Method::PATCH, path, Some(patch), "application/merge-patch+json").await
+    pub async fn merge(&self, path: &str, changes: &Value) -> Result<Value, Error> {
+        self.request(Method::PATCH, path, Some(changes), "application/merge-patch+json").await
     }
 
     /// DELETE.

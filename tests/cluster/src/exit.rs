@@ -52,10 +52,9 @@ pub fn code(error: &anyhow::Error) -> u8 {
         }
         if let Some(api) = cause.downcast_ref::<Api>() {
             return match api {
-                Api::Unreachable { .. } | Api::Broken { .. } => UNAVAILABLE,
                 Api::Status { code: 401 | 403, .. } => NOPERM,
                 Api::Status { code: 400..=499, .. } | Api::NotJson { .. } => DATA,
-                Api::Status { .. } => UNAVAILABLE,
+                Api::Status { .. } | Api::Unreachable { .. } | Api::Broken { .. } => UNAVAILABLE,
                 Api::Kubeconfig(_) => CONFIG,
             };
         }

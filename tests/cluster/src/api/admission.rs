@@ -125,7 +125,6 @@ pub(crate) fn stamp_csr(target: &Target, user: &User, csr: &mut Value) -> Result
     for key in ["uid", "extra"] {
         super::object::set(spec, key, None);
     }
-    super::object::set(csr, "status", Some(json!({})));
     Ok(())
 }
 

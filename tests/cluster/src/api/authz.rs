@@ -49,12 +49,14 @@ pub(crate) fn allowed(rules: &Rules, user: &User, asked: &Attributes) -> bool {
 fn node_allowed(node: &str, asked: &Attributes) -> bool {
     let own = asked.name.as_deref() == Some(node);
     match (asked.group.as_str(), asked.resource.as_str(), asked.verb.as_str()) {
-        ("", "nodes" | "pods" | "events", "create") => true, // admission looks at what is created
+        // What is created, admission looks at.
+        ("", "nodes" | "pods" | "events", "create")
+        | ("", "pods", "get")
+        | ("", "events", "update" | "patch")
+        | ("certificates.k8s.io", "certificatesigningrequests", "create" | "get" | "list" | "watch") => true,
         ("", "nodes", "get" | "list" | "watch" | "update" | "patch")
         | ("", "nodes/status", "update" | "patch") => own,
         ("", "pods", "list" | "watch") => asked.node_name.as_deref() == Some(node),
-        ("", "pods", "get") | ("", "events", "update" | "patch") => true,
-        ("certificates.k8s.io", "certificatesigningrequests", "create" | "get" | "list" | "watch") => true,
         _ => false,
     }
 }
@@ -63,8 +65,8 @@ fn rbac_allowed(rules: &Rules, user: &User, asked: &Attributes) -> bool {
     let bound =
         rules.bindings.iter().filter(|binding| items(&binding["subjects"]).any(|subject| is(subject, user)));
     let names: Vec<&Value> = bound.map(|binding| &binding["roleRef"]["name"]).collect();
-    let mut roles = rules.roles.iter().filter(|role| names.contains(&&role["metadata"]["name"]));
-    roles.any(|role| items(&role["rules"]).any(|rule| rule_allows(rule, asked)))
+    let mut granted = rules.roles.iter().filter(|role| names.contains(&&role["metadata"]["name"]));
+    granted.any(|role| items(&role["rules"]).any(|rule| rule_allows(rule, asked)))
 }
 
 fn is(subject: &Value, user: &User) -> bool {
@@ -85,8 +87,8 @@ fn is(subject: &Value, user: &User) -> bool {
 
 fn rule_allows(rule: &Value, asked: &Attributes) -> bool {
     let has = |key: &str, wanted: &str| items(&rule[key]).any(|value| value == wanted || value == "*");
-    let mut names = items(&rule["resourceNames"]).peekable();
-    let named = names.peek().is_none() || names.any(|name| asked.name.as_deref() == name.as_str());
+    let mut only = items(&rule["resourceNames"]).peekable();
+    let named = only.peek().is_none() || only.any(|name| asked.name.as_deref() == name.as_str());
     has("verbs", &asked.verb) && has("apiGroups", &asked.group) && has("resources", &asked.resource) && named
 }
 

@@ -37,12 +37,12 @@ pub(crate) fn objects(given: &Given<'_>) -> Vec<Value> {
             MCO_NAMESPACE,
             BOOTSTRAP_TOKEN_SECRET,
             "kubernetes.io/service-account-token",
-            json!({
+            &json!({
                 "token": STANDARD.encode(given.bootstrap_token), "ca.crt": STANDARD.encode(given.serving_ca),
             }),
         ),
         // There from the start: a new cluster asks for tokens (design 5 "Token").
-        secret(CONFIG_NAMESPACE, TOKEN_SECRET, "Opaque", json!({"tokens.json": STANDARD.encode("[]")})),
+        secret(CONFIG_NAMESPACE, TOKEN_SECRET, "Opaque", &json!({"tokens.json": STANDARD.encode("[]")})),
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": CSR_CA, "namespace": MANAGED_NAMESPACE},
             "data": {"ca-bundle.crt": given.client_ca}}),
         json!({"apiVersion": "config.openshift.io/v1", "kind": "Infrastructure", "metadata": {"name": "cluster"},
@@ -64,7 +64,7 @@ pub(crate) fn objects(given: &Given<'_>) -> Vec<Value> {
     all
 }
 
-fn secret(namespace: &str, name: &str, kind: &str, data: Value) -> Value {
+fn secret(namespace: &str, name: &str, kind: &str, data: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "type": kind, "metadata": {"name": name, "namespace": namespace}, "data": data})
 }
 
@@ -152,14 +152,14 @@ fn roles() -> Vec<Value> {
         };
         let (name, namespace) =
             (account.rsplit(':').next().unwrap_or_default(), account.split(':').nth(2).unwrap_or_default());
-        let role = if part == "node-bootstrapper" {
+        let granted = if part == "node-bootstrapper" {
             "system:node-bootstrapper".to_owned()
         } else {
             format!("oneboot:{part}")
         };
-        all.push(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": role}, "rules": rules}));
-        all.push(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": role},
-            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": role},
+        all.push(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": granted}, "rules": rules}));
+        all.push(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": granted},
+            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": granted},
             "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}]}));
     }
     all

@@ -97,6 +97,9 @@ pub(crate) fn prepare_create(target: &Target, object: &mut Value, extended: bool
     if target.resource.subresources.contains(&"status") && target.resource.kind != "Node" {
         drop_keys(object, &["status"]);
     }
+    if target.resource.kind == "CertificateSigningRequest" {
+        object["status"] = json!({}); // a built-in kind: always there, and empty
+    }
     prune(target.resource, object, extended);
     Ok(name)
 }

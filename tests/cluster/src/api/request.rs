@@ -44,7 +44,7 @@ impl Target {
         };
         let resource = Resource::find(group, version, plural).ok_or_else(Refusal::no_such_path)?;
         if subresource.as_deref().is_some_and(|sub| !resource.subresources.contains(&sub))
-            || resource.namespaced != !namespace.is_empty() && (!resource.namespaced || name.is_some())
+            || resource.namespaced == namespace.is_empty() && (!resource.namespaced || name.is_some())
         {
             return Err(Refusal::no_such_path());
         }

@@ -102,10 +102,11 @@ impl Api {
         let path = parts.uri.path();
         let text = |name: header::HeaderName| parts.headers.get(name).and_then(|value| value.to_str().ok());
         let user = authn::authenticate(&self.tokens, peer, text(header::AUTHORIZATION));
-        if ["/healthz", "/livez", "/readyz", "/version"].contains(&path) || user.is_some() {
-            if let Some(answer) = discovery::answer(path) {
-                return Ok(answer);
-            }
+        let open = ["/healthz", "/livez", "/readyz", "/version"].contains(&path);
+        if (open || user.is_some())
+            && let Some(answer) = discovery::answer(path)
+        {
+            return Ok(answer);
         }
         let user = user.ok_or_else(Refusal::unauthorized)?;
         let target = Target::parse(&parts.method, path, parts.uri.query())?;

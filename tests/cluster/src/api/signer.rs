@@ -66,7 +66,7 @@ fn sign(store: &Store, ca: &Authority, csr: &Value) {
         (Ok(_), Ok(_)) => tracing::info!(csr = name, "certificate issued"),
         (Ok(_), Err(why)) => tracing::warn!(csr = name, why, "not signed"),
         (Err(refusal), _) => {
-            tracing::warn!(csr = name, why = refusal.message, "cannot store the certificate")
+            tracing::warn!(csr = name, why = refusal.message, "cannot store the certificate");
         }
     }
 }

@@ -76,7 +76,7 @@ pub(crate) fn start(store: &Arc<Store>, target: &Target) -> Result<Body, Refusal
                 }
             }
             tokio::select! {
-                changed = latest.changed() => if changed.is_err() { return },
+                woken = latest.changed() => if woken.is_err() { return },
                 () = sender.closed() => return,
                 () = &mut end => {
                     if bookmarks {

@@ -38,7 +38,7 @@ pub struct Cluster {
     pub current: Option<Current>,
     /// `status.networkType` of the cluster's network.
     pub network_type: String,
-    /// The node's egress addresses (OpenShiftSDN).
+    /// The node's egress addresses (`OpenShiftSDN`).
     pub host_subnet: Option<HostSubnet>,
 }
 

@@ -14,17 +14,19 @@ const LIFETIME: time::Duration = time::Duration::days(3650);
 /// The MCS's serving pair for these names: the stored one if it is there, else a new CA and a new pair.
 pub async fn ensure_mcs(client: &Client, names: &[String]) -> anyhow::Result<Pair> {
     let now = OffsetDateTime::now_utc();
-    let ca = match read_pair(client, MCS_CA).await? {
-        Some(pair) => Authority::load(&pair)?,
-        None => {
-            let (ca, pair) = Authority::generate("machine-config-server-ca", now, LIFETIME)?;
-            create(client, "secrets", secret(MCS_CA, &pair, names)).await?;
-            let bundle = json!({"apiVersion": "v1", "kind": "ConfigMap",
-                "metadata": {"name": MCS_CA, "namespace": MCO_NAMESPACE}, "data": {"ca-bundle.crt": pair.certificate}});
-            create(client, "configmaps", bundle).await?;
-            ca
-        }
+    let ca = if let Some(pair) = read_pair(client, MCS_CA).await? {
+        Authority::load(&pair)?
+    } else {
+        let (ca, pair) = Authority::generate("machine-config-server-ca", now, LIFETIME)?;
+        create(client, "secrets", &secret(MCS_CA, &pair, names)).await?;
+        ca
     };
+    let bundle = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": MCS_CA, "namespace": MCO_NAMESPACE}, "data": {"ca-bundle.crt": ca.certificate()}});
+    match create(client, "configmaps", &bundle).await {
+        Ok(_) | Err(Error::Status { code: 409, .. }) => {} // there already: it may hold more than this CA
+        Err(error) => return Err(error.into()),
+    }
     let path = format!("/api/v1/namespaces/{MCO_NAMESPACE}/secrets/{MCS_TLS}");
     match client.get(&path).await {
         Ok(stored) if stored["metadata"]["annotations"]["oneboot.dev/names"] == names.join(",") => {
@@ -42,7 +44,7 @@ pub async fn ensure_mcs(client: &Client, names: &[String]) -> anyhow::Result<Pai
         }
         Err(Error::Status { code: 404, .. }) => {
             let fresh = ca.serving("system:machine-config-server", names, now, 10 * YEAR)?;
-            create(client, "secrets", secret(MCS_TLS, &fresh, names)).await?;
+            create(client, "secrets", &secret(MCS_TLS, &fresh, names)).await?;
             Ok(fresh)
         }
         Err(error) => Err(error.into()),
@@ -70,6 +72,6 @@ fn secret(name: &str, pair: &Pair, names: &[String]) -> Value {
     })
 }
 
-async fn create(client: &Client, plural: &str, object: Value) -> Result<Value, Error> {
-    client.post(&format!("/api/v1/namespaces/{MCO_NAMESPACE}/{plural}"), &object).await
+async fn create(client: &Client, plural: &str, object: &Value) -> Result<Value, Error> {
+    client.post(&format!("/api/v1/namespaces/{MCO_NAMESPACE}/{plural}"), object).await
 }

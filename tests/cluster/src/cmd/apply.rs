@@ -108,9 +108,8 @@ async fn rendered_pools(client: &Client, configs: &[Value]) -> anyhow::Result<()
         let (pools, mut watch) = client.list_and_watch(POOLS).await?;
         let mut waiting = Vec::new();
         for pool in pools {
-            match verdict(&pool, configs)? {
-                true => {}
-                false => waiting.push(pool["metadata"]["name"].clone()),
+            if !verdict(&pool, configs)? {
+                waiting.push(pool["metadata"]["name"].clone());
             }
         }
         while !waiting.is_empty() {

@@ -98,8 +98,8 @@ async fn one_pool(
     grant(client, &name, &role(&name, &readable(&pool, served, OffsetDateTime::now_utc()))).await?;
     // Last: who waits for this finds everything else done.
     if let Some(newest) = newest {
-        let patch = json!({"metadata": {"annotations": {RENDERED_UP_TO: newest.to_string()}}});
-        client.merge(&path, &patch).await?;
+        let done = json!({"metadata": {"annotations": {RENDERED_UP_TO: newest.to_string()}}});
+        client.merge(&path, &done).await?;
     }
     Ok(())
 }

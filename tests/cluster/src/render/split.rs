@@ -63,8 +63,8 @@ pub fn render(pool: &str, configs: &[Value], defaults: &Defaults) -> Result<Rend
     let sources =
         ordered.iter().filter_map(|config| config["metadata"]["name"].as_str().map(str::to_owned)).collect();
     Ok(Rendered {
-        pre: object(&pre_name, FULL_NAME_ANNOTATION, &post_name, pre_spec),
-        post: object(&post_name, PRE_NAME_ANNOTATION, &pre_name, post_spec),
+        pre: object(&pre_name, FULL_NAME_ANNOTATION, &post_name, &pre_spec),
+        post: object(&post_name, PRE_NAME_ANNOTATION, &pre_name, &post_spec),
         sources,
     })
 }
@@ -79,7 +79,7 @@ fn in_order(configs: &[Value]) -> Vec<&Value> {
     ordered
 }
 
-fn object(name: &str, annotation: &str, other: &str, spec: Value) -> Value {
+fn object(name: &str, annotation: &str, other: &str, spec: &Value) -> Value {
     json!({
         "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
         "metadata": {"name": name, "annotations": {annotation: other, GENERATED_BY: env!("CARGO_PKG_VERSION")}},
