@@ -7,6 +7,7 @@ use time::OffsetDateTime;
 
 use super::bind::{approve, bind, pool_of};
 use super::decide::{Cluster, Decision, decide, node_name};
+use super::pending::{is_ours, limit, recently_pending};
 use crate::certs::Request;
 use crate::client::{Client, Error};
 use crate::informer::Informer;
@@ -44,7 +45,14 @@ async fn items(client: &Client, path: &str) -> Result<Vec<Value>, Error> {
 async fn pass(client: &Client, automatic: bool, told: &mut BTreeSet<String>) -> Result<(), Error> {
     let machines = items(client, MACHINES).await?;
     let nodes = items(client, "/api/v1/nodes").await?;
-    for csr in items(client, CSRS).await? {
+    let csrs = items(client, CSRS).await?;
+    let (pending, most) =
+        (recently_pending(&csrs, OffsetDateTime::now_utc()), limit(machines.len(), nodes.len()));
+    let automatic = automatic && pending <= most;
+    if pending > most {
+        tracing::warn!(pending, most, "too many requests are pending: nothing is approved");
+    }
+    for csr in csrs {
         let signer = csr["spec"]["signerName"].as_str().unwrap_or_default();
         if signer != CLIENT_SIGNER && signer != SERVING_SIGNER {
             continue;
@@ -56,7 +64,7 @@ async fn pass(client: &Client, automatic: bool, told: &mut BTreeSet<String>) -> 
             follow(client, &csr, node, told).await?;
             continue;
         }
-        if !automatic {
+        if !automatic || !is_ours(&csr) {
             continue;
         }
         let cluster = Cluster {

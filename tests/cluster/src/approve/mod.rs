@@ -6,9 +6,11 @@
 mod bind;
 mod controller;
 mod decide;
+mod pending;
 mod serving;
 
 pub use bind::{approve, bind, pool_of};
 pub use controller::run;
 pub use decide::{Cluster, Decision, decide, node_name};
-pub use serving::{Current, HostSubnet};
+pub use pending::{internal_ip, limit, recently_pending};
+pub use serving::{Current, HostSubnet, renewal, renewal_with_egress};

@@ -67,6 +67,21 @@ impl Request {
         Ok(request)
     }
 
+    /// The same values of a certificate, DER.
+    pub fn of_certificate(der: &[u8]) -> Option<Self> {
+        let (_, certificate) = X509Certificate::from_der(der).ok()?;
+        let mut values = Self { subject: subject(certificate.subject()), ..Self::default() };
+        for name in certificate
+            .subject_alternative_name()
+            .ok()?
+            .into_iter()
+            .flat_map(|names| &names.value.general_names)
+        {
+            values.add(name);
+        }
+        Some(values)
+    }
+
     /// Proof of possession: the CSR is signed by the key that it carries.
     pub fn verify(pem: &[u8]) -> Result<(), RequestError> {
         let (_, block) = parse_x509_pem(pem).map_err(|_| RequestError::Pem)?;

@@ -224,3 +224,19 @@ async fn whoever_approves_the_binding_is_there_first() {
     let approved = cluster.admin.get(&format!("{CSRS}/{name}")).await.unwrap();
     assert!(version(&binding) < version(&approved));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_with_nothing_rendered_lets_its_nodes_read_nothing() {
+    let cluster = Cluster::start().await;
+    cluster.apply(&[machine_config("00-worker", "worker", true, "/etc/a", "a")]).await.unwrap();
+    let node = cluster.join("node1", "master").await;
+    let pool = format!("{MCO}/machineconfigpools/master");
+    // The role is there (it opens the pool's object); its rule for configs must not be one without names.
+    wait_for(&cluster.admin, "/apis/rbac.authorization.k8s.io/v1/clusterroles", |role| {
+        role["metadata"]["name"] == "oneboot:pool-config-reader:master"
+    })
+    .await;
+    assert_eq!(status_of(&node, &pool).await, 200);
+    assert_eq!(status_of(&node, &format!("{MCO}/machineconfigs/00-worker")).await, 403);
+    assert_eq!(status_of(&node, &format!("{MCO}/machineconfigs")).await, 403);
+}
