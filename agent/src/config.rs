@@ -383,6 +383,20 @@ mod tests {
     }
 
     #[test]
+    fn the_readmes_table_has_every_key_with_its_default() {
+        let readme = include_str!("../README.md");
+        let keys: Vec<_> = Settings::default().lines().iter().map(|(key, _, _)| *key).collect();
+        let table = readme.split("## Configuration").nth(1).unwrap().split("## ").next().unwrap();
+        let documented: Vec<_> =
+            table.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+        assert_eq!(documented, keys);
+        for (key, value, _) in Settings::default().lines() {
+            let by_rule = matches!(key, "max_disruption" | "unknown_path" | "pool");
+            assert!(by_rule || table.contains(&format!("| `{key}` | `{value}` |")), "{key} = {value}");
+        }
+    }
+
+    #[test]
     fn what_show_prints_can_be_read_back() {
         let (_dir, root) = tree(&[(
             "/etc/oneboot/agent.d/a.toml",
@@ -390,9 +404,9 @@ mod tests {
              unknown_path = \"reboot\"\nhealth_timeout = \"1h\"\npool = \"infra\"\n",
         )]);
         let (settings, _) = read(&root).unwrap();
-        let shown: String =
-            settings.lines().iter().map(|(key, value, _)| format!("{key} = {value}\n")).collect();
-        let (_dir2, again) = tree(&[("/etc/oneboot/agent.d/a.toml", &shown)]);
+        let shown: Vec<_> =
+            settings.lines().iter().map(|(key, value, _)| format!("{key} = {value}")).collect();
+        let (_dir2, again) = tree(&[("/etc/oneboot/agent.d/a.toml", &shown.join("\n"))]);
         assert_eq!(read(&again).unwrap().0, settings);
     }
 }

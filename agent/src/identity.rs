@@ -311,3 +311,91 @@ fn parse_kubeconfig(
     let ca = CaBundle::from_pem(&pem).map_err(|_| "its CA cannot be used")?;
     Ok(Kubeconfig { server, ca, token: user.token.filter(|t| !t.is_empty()).map(Secret::new) })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A CA that rustls takes.
+    fn ca() -> String {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        params.self_signed(&key).unwrap().pem()
+    }
+
+    /// The bootstrap kubeconfig as the MCS writes it: sorted keys, no kind (facts/mco.md 1.4).
+    fn kubeconfig(cluster: &str) -> String {
+        format!(
+            "clusters:\n- name: local\n  cluster: {{{cluster}}}\ncontexts:\n- name: kubelet\n  context:\n    cluster: local\n    \
+             user: kubelet\ncurrent-context: kubelet\npreferences: {{}}\nusers:\n- name: kubelet\n  user: {{token: hunter2}}\n"
+        )
+    }
+
+    fn parsed(text: &str) -> Result<Kubeconfig, &'static str> {
+        parse_kubeconfig(text.as_bytes(), |path| (path == "/etc/ca.crt").then(|| ca().into_bytes()))
+    }
+
+    #[test]
+    fn server_ca_and_token_are_read_from_what_the_mcs_writes() {
+        let data = STANDARD.encode(ca());
+        let text =
+            kubeconfig(&format!("certificate-authority-data: {data}, server: 'https://api-int:6443/'"));
+        let config = parsed(&text).unwrap();
+        assert_eq!(config.server, "https://api-int:6443");
+        assert_eq!(config.token.unwrap().expose(), "hunter2");
+        assert_eq!(config.ca.fingerprints().len(), 1);
+        assert!(parsed(&kubeconfig("certificate-authority: /etc/ca.crt, server: 'https://a'")).is_ok());
+    }
+
+    #[test]
+    fn what_is_missing_is_named_and_nothing_is_quoted() {
+        let data = STANDARD.encode(ca());
+        let whole = format!("certificate-authority-data: {data}, server: 'https://api-int:6443'");
+        for (text, expected) in [
+            (kubeconfig("server: 'https://a'"), "it has no CA, and the system's are never trusted"),
+            (kubeconfig(&whole.replace("https", "http")), "its server is not https"),
+            (kubeconfig("certificate-authority-data: '%', server: 'https://a'"), "its CA is not base64"),
+            (kubeconfig("certificate-authority-data: aGk=, server: 'https://a'"), "its CA cannot be used"),
+            (
+                kubeconfig("certificate-authority: /gone, server: 'https://a'"),
+                "the file of its CA is not there",
+            ),
+            (
+                kubeconfig(&whole).replace("current-context: kubelet", ""),
+                "its current-context is not among its contexts",
+            ),
+            (
+                kubeconfig(&whole).replace("cluster: local", "cluster: x"),
+                "the cluster of its current context is missing",
+            ),
+            (
+                kubeconfig(&whole).replace("user: kubelet", "user: x"),
+                "the user of its current context is missing",
+            ),
+            ("hunter2".to_owned(), "it is not a kubeconfig"),
+        ] {
+            assert_eq!(parsed(&text).err(), Some(expected));
+        }
+    }
+
+    #[test]
+    fn an_identity_shows_no_secret_and_changes_its_fingerprint_with_it() {
+        let identity = |token: &str| {
+            let bundle = CaBundle::from_pem(ca().as_bytes()).unwrap();
+            Identity::new("https://a".into(), bundle, Credential::Token(Secret::new(token.to_owned())))
+        };
+        assert!(!format!("{:?}", identity("hunter2")).contains("hunter2"));
+        let bundle = CaBundle::from_pem(ca().as_bytes()).unwrap();
+        let print = |token: &str| {
+            Identity::new(
+                "https://a".into(),
+                bundle.clone(),
+                Credential::Token(Secret::new(token.to_owned())),
+            )
+            .fingerprint
+        };
+        assert_eq!(print("a"), print("a"));
+        assert_ne!(print("a"), print("b"));
+    }
+}

@@ -59,9 +59,9 @@ impl Keeper {
     ) -> std::io::Result<Self> {
         let (wishes, received) = mpsc::channel();
         let appeared = wishes.clone();
-        let watched = name.clone();
+        let its_name = name.clone();
         std::thread::Builder::new().name("node-watch".into()).spawn(move || {
-            let node = await_node(&mut watcher, &watched);
+            let node = await_node(&mut watcher, &its_name);
             // Nobody listens any more when the work is done already.
             let _ = appeared.send(Wish::Appeared(Box::new(node)));
         })?;

@@ -42,7 +42,11 @@ fn unit_files(root: &Root) -> Result<Vec<String>, root::Error> {
             files.push(format!("{directory}/{unit}"));
         }
         let directory = format!("{directory}/{unit}.d");
-        for name in root.list(&directory)?.into_iter().filter(|name| name.ends_with(".conf")) {
+        for name in root
+            .list(&directory)?
+            .into_iter()
+            .filter(|name| name.rsplit_once('.').is_some_and(|(_, suffix)| suffix == "conf"))
+        {
             drop_ins.entry(name.clone()).or_insert_with(|| format!("{directory}/{name}"));
         }
     }

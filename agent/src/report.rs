@@ -54,10 +54,10 @@ impl Report {
     pub fn read(root: &Root) -> Result<Option<Self>, root::Error> {
         for path in [paths::FIRSTBOOT_REPORT, paths::FIRSTBOOT_REPORT_RUN] {
             let Some(json) = root.read(path)? else { continue };
-            match serde_json::from_slice(&json) {
-                Ok(report) => return Ok(Some(report)),
-                Err(_) => tracing::warn!("{path} is not a report of firstboot and is not used"),
+            if let Ok(report) = serde_json::from_slice(&json) {
+                return Ok(Some(report));
             }
+            tracing::warn!("{path} is not a report of firstboot and is not used");
         }
         Ok(None)
     }

@@ -199,7 +199,7 @@ impl Run<'_> {
             Effect::Pull => Done::Event(self.pull()?),
             Effect::Plan => Done::Event(self.plan()?),
             Effect::Apply => Done::Event(self.apply()?),
-            Effect::Verify => Done::Event(self.verify()?),
+            Effect::Verify => Done::Event(self.verify()),
             Effect::Reboot => Done::Rebooting(self.reboot()?),
             Effect::Settle => {
                 self.settle()?;
@@ -213,10 +213,10 @@ impl Run<'_> {
         match apply::recover(&self.given.root).map_err(Error::Apply)? {
             Restored::Nothing => {}
             Restored::Old { paths } => {
-                tracing::warn!(paths, "an interrupted apply was undone: {paths} paths are as before")
+                tracing::warn!(paths, "an interrupted apply was undone: {paths} paths are as before");
             }
             Restored::Elsewhere => {
-                tracing::warn!("an interrupted apply belongs to another deployment and is left alone")
+                tracing::warn!("an interrupted apply belongs to another deployment and is left alone");
             }
         }
         Ok(())
@@ -445,12 +445,12 @@ impl Run<'_> {
         }
     }
 
-    fn verify(&mut self) -> Result<Event, Error> {
+    fn verify(&self) -> Event {
         let pulled = self.pulled.as_ref().expect("a verification follows a pull");
         let mismatches = verify::verify(&self.given.root, &pulled.config);
         if let Some(first) = mismatches.first() {
             let reason = format!("{first} ({} in all); see: oneboot-agent verify", mismatches.len());
-            return Ok(Event::Refused { reason });
+            return Event::Refused { reason };
         }
         let needed = self.applied.as_ref().and_then(|applied| applied.reboot_needed);
         if let Some(kind) = needed.filter(|_| !self.given.root.is_system()) {
@@ -458,7 +458,7 @@ impl Run<'_> {
                 "{kind} is needed before all of it takes effect; a tree that is not running has none"
             );
         }
-        Ok(Event::Verified { reboot: needed.is_some() && self.given.root.is_system() })
+        Event::Verified { reboot: needed.is_some() && self.given.root.is_system() }
     }
 
     fn reboot(&mut self) -> Result<Disruption, Error> {
@@ -494,7 +494,7 @@ impl Run<'_> {
                 &mut session,
                 &Query::by_name(&MACHINE_CONFIG_POOLS, &pool),
                 |update: Update<PoolObject>| {
-                    newest(update, |p| p.pool.config().map(ToOwned::to_owned), &basis.pool)
+                    newest(update, |p| p.pool.config().map(ToOwned::to_owned), basis.pool.as_ref())
                 },
                 troubled,
             ),
@@ -502,7 +502,11 @@ impl Run<'_> {
                 &mut session,
                 &Query::by_name(&NODES, &self.node()),
                 |update: Update<Node>| {
-                    newest(update, |n| n.metadata.annotations.get(DESIRED_CONFIG).cloned(), &basis.annotation)
+                    newest(
+                        update,
+                        |n| n.metadata.annotations.get(DESIRED_CONFIG).cloned(),
+                        basis.annotation.as_ref(),
+                    )
                 },
                 troubled,
             ),
@@ -516,7 +520,7 @@ impl Run<'_> {
 fn newest<T>(
     update: Update<T>,
     said: impl Fn(&T) -> Option<String>,
-    before: &Option<String>,
+    before: Option<&String>,
 ) -> ControlFlow<()> {
     let object = match update {
         Update::Listed(objects) => objects.into_iter().next(),
@@ -524,7 +528,7 @@ fn newest<T>(
         Update::Deleted(_) | Update::Ended => None,
     };
     match object.as_ref().and_then(said) {
-        Some(now) if Some(&now) != before.as_ref() => ControlFlow::Break(()),
+        Some(now) if Some(&now) != before => ControlFlow::Break(()),
         _ => ControlFlow::Continue(()),
     }
 }

@@ -50,7 +50,6 @@ pub fn certificate(
         let watch = arm(root, &inotify)?;
         let not_yet = match identity::node_pair(root, clock.wall_seconds()) {
             Ok(Some(pair)) => return Ok(pair),
-            Ok(None) => None,
             Err(identity::Error::Pair { why, .. }) => {
                 unusable(&why);
                 match why {
@@ -59,7 +58,7 @@ pub fn certificate(
                 }
             }
             Err(identity::Error::Io(error)) => return Err(error.into()),
-            Err(_) => None,
+            Ok(None) | Err(_) => None,
         };
         block(&inotify, &watch, not_yet)?;
     }

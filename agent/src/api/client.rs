@@ -3,6 +3,7 @@
 //! Never: tries again (`session` does), follows a redirect, or trusts a CA that the kubeconfig does not name.
 
 use std::{
+    fmt::Write,
     io::{BufReader, Read},
     net::{IpAddr, SocketAddr, ToSocketAddrs},
     time::Duration,
@@ -126,7 +127,7 @@ impl Client {
             encoded(version),
         );
         if let Some(seconds) = query.timeout_seconds {
-            path.push_str(&format!("&timeoutSeconds={seconds}"));
+            path = format!("{path}&timeoutSeconds={seconds}");
         }
         match self.send(&ask, "GET", &path, Some(WATCH_SILENCE)) {
             Ok(answer) => Ok(BufReader::new(answer.into_body().into_with_config().limit(u64::MAX).reader())),
@@ -245,7 +246,7 @@ fn encoded(value: &str) -> String {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
             out.push(char::from(byte));
         } else {
-            out.push_str(&format!("%{byte:02X}"));
+            let _ = write!(out, "%{byte:02X}"); // writing to a String cannot fail
         }
         out
     })

@@ -102,6 +102,25 @@ mod tests {
     }
 
     #[test]
+    fn the_manifests_grant_what_is_asked_for() {
+        for manifest in
+            [include_str!("../../manifests/nodes.yaml"), include_str!("../../manifests/pool.yaml")]
+        {
+            let rules = manifest.split("---").next().unwrap();
+            for (kind, verbs) in [
+                (&MACHINE_CONFIGS, "[get]"),
+                (&MACHINE_CONFIG_POOLS, "[get, list, watch]"),
+                (&MACHINE_CONFIGURATIONS, "[get]"),
+            ] {
+                let wanted = format!("apiGroups: [{}]\n  resources: [{}]\n", kind.group, kind.plural);
+                let rest = rules.split(&wanted).nth(1).unwrap_or_else(|| panic!("no rule for {kind}"));
+                let granted = rest.split("verbs: ").nth(1).unwrap();
+                assert!(granted.starts_with(verbs), "{kind}: {granted}");
+            }
+        }
+    }
+
+    #[test]
     fn a_name_cannot_change_the_path_it_stands_in() {
         for name in ["node-a", "a", "rendered-worker-0123456789abcdef", "ip-10-0-1-2.ec2.internal"] {
             assert!(is_name(name), "{name}");

@@ -27,6 +27,11 @@ pub fn run(args: &[OsString]) -> Outcome {
     }
     let root = options.open_root()?;
     log::init("oneboot-agent", root.path());
+    if root.is_system() {
+        // Acting on a running system without its service manager would leave services on their old configuration.
+        let error = anyhow::anyhow!("this version cannot ask systemd yet: use --root DIR with another tree");
+        return Err(Failure::new(exit::UNAVAILABLE, error));
+    }
     let (settings, unknown) = config::read(&root).map_err(failure)?;
     for key in &unknown {
         tracing::warn!("{key}");
@@ -54,16 +59,17 @@ pub fn run(args: &[OsString]) -> Outcome {
 /// Which class an end without an end is.
 fn code(error: &Error) -> u8 {
     match error {
-        Error::Tree(_) | Error::Wait(_) | Error::Record(RecordError::Io(_)) | Error::System { .. } => {
-            exit::IO
-        }
-        Error::Record(_) => exit::DATA,
         Error::Apply(
             apply::Error::Locked { .. } | apply::Error::Interfered { .. } | apply::Error::Units(_),
         ) => exit::LATER,
         Error::Apply(apply::Error::RollbackIncomplete { .. }) => exit::ROLLBACK_INCOMPLETE,
-        Error::Apply(apply::Error::Newer { .. }) => exit::DATA,
-        Error::Apply(_) => exit::IO,
+        Error::Record(RecordError::Damaged(_) | RecordError::Newer { .. })
+        | Error::Apply(apply::Error::Newer { .. }) => exit::DATA,
+        Error::Tree(_)
+        | Error::Wait(_)
+        | Error::Record(RecordError::Io(_))
+        | Error::System { .. }
+        | Error::Apply(_) => exit::IO,
         Error::Illegal(_) => exit::INTERNAL,
     }
 }

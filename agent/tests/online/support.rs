@@ -69,7 +69,7 @@ impl Ca {
         Self { pem, issuer: Issuer::new(params, key) }
     }
 
-    fn issue(&self, params: CertificateParams) -> Pair {
+    fn issue(&self, params: &CertificateParams) -> Pair {
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
         Pair { certificate, key: key.serialize_pem() }
@@ -79,7 +79,7 @@ impl Ca {
         let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "api-int.example.test".to_owned()];
         let mut params = CertificateParams::new(names).unwrap();
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        self.issue(params)
+        self.issue(&params)
     }
 
     /// A kubelet's certificate.
@@ -93,7 +93,7 @@ impl Ca {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         params.not_before = rcgen::date_time_ymd(years.0, 1, 1);
         params.not_after = rcgen::date_time_ymd(years.1, 1, 1);
-        self.issue(params)
+        self.issue(&params)
     }
 }
 
@@ -362,7 +362,7 @@ fn write(stream: &mut Tls, answer: Answer) -> Option<()> {
         Answer::Raw(status, headers, body) => {
             let mut head = format!("HTTP/1.1 {status} Status\r\nContent-Length: {}\r\n", body.len());
             for (key, value) in headers {
-                head.push_str(&format!("{key}: {value}\r\n"));
+                head = format!("{head}{key}: {value}\r\n");
             }
             stream.write_all(format!("{head}\r\n").as_bytes()).ok()?;
             stream.write_all(&body).ok()?;

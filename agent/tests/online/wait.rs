@@ -113,13 +113,16 @@ fn a_rotation_with_its_gap_ends_with_the_new_certificate() {
     certified(&said);
 }
 
+/// What the file is, what is in it, and what it must be told apart as.
+type Case = (&'static str, String, fn(&PairError) -> bool);
+
 #[test]
 fn what_is_there_and_of_no_use_is_told_and_waited_out() {
     let ca = Ca::new("ca");
     let good = ca.node(NODE);
     let stranger = ca.node("node-b");
     let key_of = |pair: &crate::support::Pair| pair.key.clone();
-    let cases: Vec<(&str, String, fn(&PairError) -> bool)> = vec![
+    let cases: Vec<Case> = vec![
         ("empty", String::new(), |e| *e == PairError::NoCertificate),
         ("no key", good.certificate.clone(), |e| *e == PairError::NoKey),
         ("another's key", format!("{}{}", good.certificate, key_of(&stranger)), |e| {
