@@ -81,10 +81,11 @@ fn links_do_not_lead_out_of_the_tree() {
     let root = scratch();
     symlink(outside.path(), root.path().join("etc/out")).unwrap();
     symlink("../../../../../../../..", root.path().join("etc/up")).unwrap();
+    let inside = root.path().join(outside.path().strip_prefix("/").unwrap());
+    fs::create_dir_all(&inside).unwrap();
     run(root.path(), &request(&files(json!([file("/etc/out/x"), file("/etc/up/y")])))).unwrap();
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0, "nothing outside");
-    let inside = root.path().join(outside.path().strip_prefix("/").unwrap()).join("x");
-    assert_eq!(fs::read(inside).unwrap(), b"x", "an absolute link starts at the tree's top");
+    assert_eq!(fs::read(inside.join("x")).unwrap(), b"x", "an absolute link starts at the tree's top");
     assert_eq!(fs::read(root.path().join("y")).unwrap(), b"x", "and `..` stops there");
 }
 
@@ -100,16 +101,23 @@ fn units_that_are_none() {
         refused(&units(json!([{"name": name, "contents": "[Unit]\n"}])), expected);
     }
     refused(&units(json!([{"name": "a.service"}, {"name": "a.service"}])), "a.service: found twice");
-    let dropin = |name: &str| units(json!([{"name": "a.service", "dropins": [{"name": name, "contents": "x"}]}]));
+    let dropin =
+        |name: &str| units(json!([{"name": "a.service", "dropins": [{"name": name, "contents": "x"}]}]));
     refused(&dropin("../x.conf"), "a.service.d/../x.conf: the name of a drop-in may not hold a slash");
     refused(&dropin("x.txt"), "must end in .conf");
-    refused(&units(json!([{"name": "a.service", "contents": "[Unit\n"}])), "a.service: line 1 begins a section");
+    refused(
+        &units(json!([{"name": "a.service", "contents": "[Unit\n"}])),
+        "a.service: line 1 begins a section",
+    );
 }
 
 #[test]
 fn values_that_no_spec_knows() {
     refused(&files(json!([{"path": "/a", "mode": 4096}])), "/a: found mode 4096 (decimal)");
-    refused(&files(json!([{"path": "/a", "overwrite": true}])), "/a: `overwrite` is set without `contents.source`");
+    refused(
+        &files(json!([{"path": "/a", "overwrite": true}])),
+        "/a: `overwrite` is set without `contents.source`",
+    );
     let both = json!([{"path": "/a", "user": {"id": 1, "name": "root"}}]);
     refused(&files(both), "/a: user is given both by id and by name");
     let user = json!({"passwd": {"users": [{"name": "../x", "sshAuthorizedKeys": ["k"]}]}});
@@ -142,7 +150,7 @@ fn bombs() {
     let many: Vec<Value> = (0..100_000).map(|i| file(&format!("/many/{i}"))).collect();
     refused(&files(json!(many)), "storage: found 100000 entries, at most 65536 are taken");
 
-    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     let zeros = vec![0; 1 << 20];
     for _ in 0..1024 {
         std::io::Write::write_all(&mut gzip, &zeros).unwrap();
@@ -177,7 +185,10 @@ fn what_mcd_can_never_accept_is_refused_where_it_will_look() {
 
 #[test]
 fn an_existing_file_is_not_replaced_without_leave() {
-    refused(&files(json!([file("/etc/there")])), "/etc/there: another file is there and `overwrite` is not set");
+    refused(
+        &files(json!([file("/etc/there")])),
+        "/etc/there: another file is there and `overwrite` is not set",
+    );
     let link = json!({"storage": {"links": [{"path": "/etc/there", "target": "/x"}]}});
     refused(&ignition(link), "/etc/there: found");
     let owner = json!([{"path": "/a", "contents": {"source": "data:,x"}, "user": {"name": "nobody-here"}}]);
