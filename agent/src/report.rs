@@ -15,8 +15,8 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Report {
-    /// The boot in which it was written.
-    pub boot_id: String,
+    /// The boot in which it was written, where firstboot could read it.
+    pub boot_id: Option<String>,
     /// The pool whose configuration was fetched.
     pub pool: Option<String>,
     /// Who answered.
