@@ -130,10 +130,10 @@ impl Farm {
             for (path, target) in &self.links {
                 let (_, link_name) = crate::root::split(path);
                 let (_, target_name) = crate::root::split(target);
-                let named = |name: &str| names.contains(name);
+                let is_one = |name: &str| names.contains(name);
                 let instance_of_named =
-                    is_template(&template_of(link_name)) && named(&template_of(link_name));
-                if target != "/dev/null" && (named(link_name) || named(target_name) || instance_of_named) {
+                    is_template(&template_of(link_name)) && is_one(&template_of(link_name));
+                if target != "/dev/null" && (is_one(link_name) || is_one(target_name) || instance_of_named) {
                     removed.insert(path.clone());
                 }
             }

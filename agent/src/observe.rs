@@ -10,7 +10,7 @@ use crate::{
     ignition::Target,
     paths,
     plan::wanted::{Node, Wanted},
-    root::{self, Kind, Root, split},
+    root::{self, Kind, Root, has_extension, split},
     tree::{Cause, Digest, Entry, Stage},
     unitfile::{Install, template_of},
 };
@@ -89,7 +89,7 @@ fn farm_links(root: &Root) -> Result<BTreeMap<String, String>, root::Error> {
 fn presets(root: &Root) -> Result<Vec<String>, root::Error> {
     let mut files: BTreeMap<String, String> = BTreeMap::new();
     for dir in paths::PRESET_PATH {
-        for name in root.list(dir)?.into_iter().filter(|n| n.ends_with(".preset")) {
+        for name in root.list(dir)?.into_iter().filter(|n| has_extension(n, "preset")) {
             files.entry(name.clone()).or_insert(format!("{dir}/{name}"));
         }
     }
@@ -124,7 +124,7 @@ fn unit_file(root: &Root, desired: &Target, name: &str) -> Result<Option<(UnitFi
     let mut texts: BTreeMap<String, String> = BTreeMap::new();
     for dir in paths::UNIT_PATH {
         let folder = format!("{dir}/{name}.d");
-        for file in root.list(&folder)?.into_iter().filter(|n| n.ends_with(".conf")) {
+        for file in root.list(&folder)?.into_iter().filter(|n| has_extension(n, "conf")) {
             if let Some(bytes) = root.read_following(&format!("{folder}/{file}"))? {
                 texts.entry(file).or_insert(String::from_utf8_lossy(&bytes).into_owned());
             }
@@ -176,11 +176,11 @@ pub fn accounts(root: &Root) -> Result<Accounts, root::Error> {
     Ok(accounts)
 }
 
-/// Parents of a path that are not directories yet, outermost first, and whatever stands in the way.
-pub fn missing_parents(
-    root: &Root,
-    path: &str,
-) -> Result<(Vec<String>, Option<(String, Kind)>), root::Error> {
+/// Parents that are not there yet, outermost first, and the one that is something else than a directory.
+type Parents = (Vec<String>, Option<String>);
+
+/// What is missing or in the way above a path.
+fn missing_parents(root: &Root, path: &str) -> Result<Parents, root::Error> {
     let mut missing = Vec::new();
     let mut at = path;
     loop {
@@ -191,9 +191,9 @@ pub fn missing_parents(
         match root.lstat(parent)?.map(|s| s.kind) {
             Some(Kind::Dir) => break,
             // `resolve` has followed the links that lead somewhere; what is left leads nowhere.
-            Some(kind) => {
+            Some(_) => {
                 missing.reverse();
-                return Ok((missing, Some((parent.to_owned(), kind))));
+                return Ok((missing, Some(parent.to_owned())));
             }
             None => missing.push(parent.to_owned()),
         }
@@ -297,7 +297,7 @@ fn see(root: &Root, want: &Wanted) -> Result<Seen, root::Error> {
         bytes: None,
         below: Vec::new(),
         missing_parents: missing,
-        blocked_by: blocked.map(|(path, _)| path),
+        blocked_by: blocked,
         hard: None,
         real,
     };

@@ -417,3 +417,8 @@ pub fn split(path: &str) -> (&str, &str) {
         None => ("/", path),
     }
 }
+
+/// Whether a name ends in this extension, case and all, as systemd and TOML folders take it.
+pub fn has_extension(name: &str, extension: &str) -> bool {
+    name.rsplit_once('.').is_some_and(|(stem, found)| !stem.is_empty() && found == extension)
+}

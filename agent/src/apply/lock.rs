@@ -19,10 +19,10 @@ const PARENT_MODE: u32 = 0o755;
 
 /// Held until it is dropped, by the kernel also when the process dies.
 #[derive(Debug)]
-pub struct Lock(#[allow(dead_code)] Flock<File>); // kept for its drop
+pub(super) struct Lock(#[allow(dead_code)] Flock<File>); // kept for its drop
 
 /// Takes the lock, making its folder if this is the first time.
-pub fn take(root: &Root) -> Result<Lock, Error> {
+pub(super) fn take(root: &Root) -> Result<Lock, Error> {
     if root.lstat(paths::STATE_DIR)?.is_none() {
         root.mkdir_all(crate::root::split(paths::STATE_DIR).0, PARENT_MODE)?;
         root.mkdir(paths::STATE_DIR, STATE_MODE)?;

@@ -28,7 +28,7 @@ pub struct Request<'a> {
     /// The config the tree is at, as far as anybody knows: what is in it and no longer in `desired` goes.
     /// Without it the OS part counts as equal and nothing is removed.
     pub current: Option<&'a MachineConfig>,
-    /// The cluster's NodeDisruptionPolicy.
+    /// The cluster's node disruption policy.
     pub policy: Option<&'a Policy>,
     /// By which rules.
     pub phase: Phase,

@@ -15,7 +15,7 @@ use crate::{
         os,
         wanted::{self, Facts, Node, Original, Originals, Wanted},
     },
-    root::Root,
+    root::{Root, has_extension},
     tree::{Cause, Change, Content, Entry, Make, Stage},
 };
 
@@ -42,7 +42,7 @@ pub struct Prepared {
 }
 
 /// Reads, compares, and decides; refuses what can never be done.
-pub fn prepare(root: &Root, request: &Request) -> Result<Prepared, Error> {
+pub(super) fn prepare(root: &Root, request: &Request) -> Result<Prepared, Error> {
     let target = read(request.desired)?;
     let previous = request.current.map(read).transpose()?;
     check_limits(request, &target)?;
@@ -197,17 +197,15 @@ fn backups(root: &Root, changes: &[Change]) -> Result<Vec<Wanted>, Error> {
             wants.insert(path.clone(), Wanted { path, node, stage, cause: Cause::Record, kind, reason });
         };
         match &change.cause {
-            Cause::Path(_) if shipped && was_file => {
-                if root.lstat(&backup)?.is_none() {
-                    let Entry::File { mode, .. } = change.from else { continue };
-                    let bytes = root.read(path)?.unwrap_or_default();
-                    want(backup, file(bytes, mode), path);
-                }
+            Cause::Path(_) if shipped && was_file && root.lstat(&backup)?.is_none() => {
+                let Entry::File { mode, .. } = change.from else { continue };
+                let bytes = root.read(path)?.unwrap_or_default();
+                want(backup, file(bytes, mode), path);
             }
-            Cause::Path(_) => {
-                if change.kind == "write" && root.lstat(&stamp)?.is_none() {
-                    want(stamp, file(Vec::new(), STAMP_MODE), path);
-                }
+            Cause::Path(_)
+                if !(shipped && was_file) && change.kind == "write" && root.lstat(&stamp)?.is_none() =>
+            {
+                want(stamp, file(Vec::new(), STAMP_MODE), path);
             }
             Cause::Unit(_) if shipped && root.lstat(&backup)?.is_none() => {
                 let original = format!("/usr{path}");
@@ -235,7 +233,7 @@ fn merged(mut changes: Vec<Change>, more: Vec<Change>) -> Vec<Change> {
 fn impact_files(root: &Root) -> Result<Vec<(String, String)>, Error> {
     let mut files = Vec::new();
     for dir in paths::IMPACT_DIRS {
-        for name in root.list(dir)?.into_iter().filter(|n| n.ends_with(".toml")) {
+        for name in root.list(dir)?.into_iter().filter(|n| has_extension(n, "toml")) {
             if let Some(bytes) = root.read_following(&format!("{dir}/{name}"))? {
                 files.push((name, String::from_utf8_lossy(&bytes).into_owned()));
             }

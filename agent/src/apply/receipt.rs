@@ -25,7 +25,7 @@ const FILE_MODE: u32 = 0o600;
 
 /// What an apply is about to do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Receipt {
+pub(super) struct Receipt {
     /// Of the format.
     pub format: u32,
     /// Its number; the folder's name.
@@ -45,7 +45,7 @@ struct Header {
 
 /// A receipt's state.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Found {
+pub(super) enum Found {
     /// Begun and not complete.
     Open(Receipt),
     /// Complete.
@@ -60,12 +60,12 @@ pub enum Found {
 }
 
 /// The folder of a receipt.
-pub fn folder(id: u64) -> String {
+pub(super) fn folder(id: u64) -> String {
     format!("{}/{id:06}", paths::RECEIPTS)
 }
 
 /// Where a receipt keeps what was at the path of a record.
-pub fn saved_path(id: u64, number: usize) -> String {
+pub(super) fn saved_path(id: u64, number: usize) -> String {
     format!("{}/saved/{number}", folder(id))
 }
 
@@ -85,12 +85,12 @@ fn ids(root: &Root) -> Result<Vec<u64>, root::Error> {
 }
 
 /// The number of the next receipt.
-pub fn next_id(root: &Root) -> Result<u64, root::Error> {
+pub(super) fn next_id(root: &Root) -> Result<u64, root::Error> {
     Ok(ids(root)?.last().copied().unwrap_or(0) + 1)
 }
 
 /// The newest receipt that says anything.
-pub fn last(root: &Root) -> Result<Option<Found>, Error> {
+pub(super) fn last(root: &Root) -> Result<Option<Found>, Error> {
     for id in ids(root)?.into_iter().rev() {
         let Some(bytes) = root.read(&main_file(id))? else { continue };
         let format = serde_json::from_slice::<Header>(&bytes).map(|h| h.format);
@@ -108,7 +108,7 @@ pub fn last(root: &Root) -> Result<Option<Found>, Error> {
 
 impl Receipt {
     /// Writes it with all saved files and makes it durable: one barrier.
-    pub fn write(&self, root: &Root) -> Result<(), Error> {
+    pub(super) fn write(&self, root: &Root) -> Result<(), Error> {
         let folder = folder(self.id);
         if root.lstat(paths::RECEIPTS)?.is_none() {
             root.mkdir(paths::RECEIPTS, STATE_MODE)?;
@@ -134,21 +134,21 @@ impl Receipt {
     }
 
     /// Marks it complete and durable: one barrier. Older receipts go.
-    pub fn close(&self, root: &Root) -> Result<(), Error> {
+    pub(super) fn close(&self, root: &Root) -> Result<(), Error> {
         root.create(&closed_mark(self.id), FILE_MODE)?;
         root.syncfs(&folder(self.id))?;
         Ok(())
     }
 
     /// Takes the mark away, so that a crash from here on ends in the old tree.
-    pub fn reopen(&self, root: &Root) -> Result<(), Error> {
+    pub(super) fn reopen(&self, root: &Root) -> Result<(), Error> {
         root.remove(&closed_mark(self.id))?;
         root.syncfs(&folder(self.id))?;
         Ok(())
     }
 
     /// Removes it, its own line first: what is left of it then means nothing.
-    pub fn discard(&self, root: &Root) -> Result<(), Error> {
+    pub(super) fn discard(&self, root: &Root) -> Result<(), Error> {
         discard(root, self.id)
     }
 }
@@ -157,10 +157,10 @@ fn discard(root: &Root, id: u64) -> Result<(), Error> {
     let folder = folder(id);
     root.remove(&main_file(id))?;
     for path in crate::observe::below(root, &folder)? {
-        if !root.lstat(&path)?.is_some_and(|s| s.kind == root::Kind::Dir) {
-            root.remove(&path)?;
-        } else {
+        if root.lstat(&path)?.is_some_and(|s| s.kind == root::Kind::Dir) {
             root.remove_dir(&path)?;
+        } else {
+            root.remove(&path)?;
         }
     }
     root.remove_dir(&folder)?;
@@ -168,7 +168,7 @@ fn discard(root: &Root, id: u64) -> Result<(), Error> {
 }
 
 /// Removes the rests of receipts that were never begun, and all but the last ones.
-pub fn prune(root: &Root) -> Result<(), Error> {
+pub(super) fn prune(root: &Root) -> Result<(), Error> {
     let mut whole = Vec::new();
     for id in ids(root)? {
         if root.lstat(&main_file(id))?.is_some() {
@@ -189,7 +189,7 @@ fn json_error(id: u64, e: serde_json::Error) -> Error {
 }
 
 /// A second name for a file where the filesystem allows it (owner, label and times come with it), else a copy.
-pub fn clone_file(root: &Root, from: &str, to: &str, entry: &Entry) -> Result<(), Error> {
+pub(super) fn clone_file(root: &Root, from: &str, to: &str, entry: &Entry) -> Result<(), Error> {
     match root.hardlink(from, to) {
         Ok(()) => return Ok(()),
         // Another filesystem, a file of somebody else's, too many names: then a copy does.

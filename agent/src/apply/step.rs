@@ -12,7 +12,7 @@ use crate::{
 /// What is done at a path. Names appear by rename, so that none ever stands for half of something.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
-pub enum Step {
+pub(super) enum Step {
     /// A file under a temporary name takes the path.
     InstallFile,
     /// A symbolic link under a temporary name takes the path.
@@ -37,7 +37,7 @@ pub enum Step {
 
 /// A step with all that is needed to undo it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub(super) struct Record {
     /// Where.
     pub path: String,
     /// When.
@@ -57,7 +57,7 @@ pub struct Record {
 
 impl Record {
     /// The line for a change; `receipt` and `number` make its temporary name unique and known in advance.
-    pub fn new(change: &Change, receipt: u64, number: usize) -> Record {
+    pub(super) fn new(change: &Change, receipt: u64, number: usize) -> Record {
         let was_dir = matches!(change.from, Entry::Dir { .. });
         let step = match &change.make {
             Make::File(_) => Step::InstallFile,

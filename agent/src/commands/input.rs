@@ -120,13 +120,12 @@ pub(super) fn unknown_path(root: &Root) -> Result<Disruption, Failure> {
 pub(super) fn failure(e: apply::Error) -> Failure {
     use apply::Error;
     let code = match &e {
-        Error::Refused(_) => exit::DATA,
+        Error::Refused(_) | Error::Newer { .. } | Error::NothingToRevert => exit::DATA,
         Error::TooDisruptive { .. } => exit::TOO_DISRUPTIVE,
         Error::Locked { .. } | Error::Interfered { .. } | Error::Units(crate::units::Error::NoBus(_)) => {
             exit::LATER
         }
         Error::Io(_) => exit::IO,
-        Error::Newer { .. } | Error::NothingToRevert => exit::DATA,
         Error::Units(_) => exit::UNAVAILABLE,
         Error::RolledBack { .. } => exit::ROLLED_BACK,
         Error::RollbackIncomplete { .. } => exit::ROLLBACK_INCOMPLETE,

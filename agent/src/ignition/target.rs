@@ -131,6 +131,7 @@ pub struct Dropin {
 }
 
 /// A user.
+#[allow(clippy::struct_excessive_bools)] // the spec's own flags
 #[derive(Clone, PartialEq, Default)]
 pub struct User {
     /// Login name.

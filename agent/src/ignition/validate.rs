@@ -231,7 +231,7 @@ fn check_units(systemd: &Systemd, nodes: &mut Nodes) -> Result<(), Error> {
             if name.contains(['/', '\0']) {
                 return Err(invalid(&entry, "the name of a drop-in may not hold a slash"));
             }
-            if !name.ends_with(".conf") || name.starts_with('.') {
+            if !crate::root::has_extension(name, "conf") || name.starts_with('.') {
                 return Err(invalid(
                     &entry,
                     "the name of a drop-in must end in .conf and not begin with a dot",

@@ -107,10 +107,10 @@ impl<'a> Differ<'a> {
                 self.file(want, seen, content.as_ref(), append.as_ref(), *mode, owner, *overwrite)?;
             }
             Node::Dir { mode, new_mode, owner, overwrite } => {
-                self.dir(want, seen, *mode, *new_mode, owner, *overwrite)?
+                self.dir(want, seen, *mode, *new_mode, owner, *overwrite)?;
             }
             Node::Symlink { target, owner, overwrite } => {
-                self.symlink(want, seen, target, owner, *overwrite)?
+                self.symlink(want, seen, target, owner, *overwrite)?;
             }
             Node::Hardlink { .. } | Node::Absent | Node::Blank => {} // after everything that they may point at
         }

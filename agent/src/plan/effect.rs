@@ -105,7 +105,7 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// NodeDisruptionPolicy and nothing else.
+    /// Node disruption policies and nothing else.
     fn joined(&self, cause: &Cause) -> Effect {
         let policy = self.policy.unwrap_or(&self.defaults);
         let found = match cause {

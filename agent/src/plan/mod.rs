@@ -19,7 +19,7 @@ pub use policy::Policy;
 pub enum Phase {
     /// Never been Ready: nothing to drain; impact rules decide.
     FirstBoot,
-    /// A member: NodeDisruptionPolicy to the letter.
+    /// A member: node disruption policies to the letter.
     Joined,
 }
 

@@ -1,4 +1,4 @@
-//! Owns: NodeDisruptionPolicy, to the letter (facts/mco.md 5).
+//! Owns: node disruption policies, to the letter (facts/mco.md 5).
 //! Given `MachineConfiguration/cluster` or its `clusterPolicies`; gives the actions for a changed path, unit or key.
 //! Never invents: what no policy matches is a reboot.
 
@@ -114,7 +114,7 @@ impl Policy {
         serde_json::from_str(DEFAULT).expect("compiled in, and parsed by a test")
     }
 
-    /// Reads a MachineConfiguration object, or the `clusterPolicies` in it.
+    /// Reads a `MachineConfiguration` object, or the `clusterPolicies` in it.
     pub fn parse(bytes: &[u8]) -> Result<Policy, Error> {
         let document: Value = serde_json::from_slice(bytes)
             .or_else(|_| serde_norway::from_slice(bytes))
