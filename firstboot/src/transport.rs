@@ -138,7 +138,8 @@ impl Connector for TlsConnector {
             ServerName::try_from(bare.to_owned()).map_err(|_| Error::BadUri("not a host name".into()))?;
 
         let dialled = clock::boot_microseconds();
-        let socket = Socket(Arc::new(dial(&details.addrs, self.connect_timeout)?));
+        let socket =
+            Socket(Arc::new(dial(&details.addrs, self.connect_timeout.min(*details.timeout.after))?));
         let weak: std::sync::Weak<dyn ShutdownHandle> = Arc::downgrade(&(socket.0.clone() as Arc<_>));
         (details.register_shutdown)(weak)?;
         let address = socket.0.peer_addr()?;
