@@ -51,7 +51,8 @@ fn system(with: impl Fn(&Path)) -> tempfile::TempDir {
 
 /// What systemd itself makes of it. Not having systemctl is a failure, not a pass.
 fn systemctl(root: &Path, arguments: &[&str]) {
-    let output = Command::new("systemctl").arg("--root").arg(root).args(arguments).output().expect("systemctl runs");
+    let output =
+        Command::new("systemctl").arg("--root").arg(root).args(arguments).output().expect("systemctl runs");
     assert!(output.status.success(), "systemctl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
@@ -95,7 +96,8 @@ fn disabling_removes_systemds_links() {
 #[test]
 fn masking_is_systemds_masking_and_comes_off_again() {
     let (ours, theirs) = (system(|_| {}), system(|_| {}));
-    let config = |mask: bool| ignition(json!({"systemd": {"units": [{"name": "wanted.service", "mask": mask}]}}));
+    let config =
+        |mask: bool| ignition(json!({"systemd": {"units": [{"name": "wanted.service", "mask": mask}]}}));
     run(ours.path(), &request(&config(true))).unwrap();
     systemctl(theirs.path(), &["mask", "wanted.service"]);
     assert_eq!(links(ours.path()), links(theirs.path()));
@@ -125,11 +127,16 @@ fn presets_decide_where_the_config_does_not() {
 fn a_rewritten_unit_loses_the_links_it_no_longer_asks_for() {
     let unit = |target: &str| format!("[Service]\nExecStart=/bin/true\n[Install]\nWantedBy={target}\n");
     let config = |target: &str| {
-        ignition(json!({"systemd": {"units": [{"name": "u.service", "enabled": true, "contents": unit(target)}]}}))
+        ignition(
+            json!({"systemd": {"units": [{"name": "u.service", "enabled": true, "contents": unit(target)}]}}),
+        )
     };
     let root = scratch();
     run(root.path(), &request(&config("a.target"))).unwrap();
     run(root.path(), &request(&config("b.target"))).unwrap();
-    let expected = [("etc/systemd/system/b.target.wants/u.service".to_owned(), "/etc/systemd/system/u.service".to_owned())];
+    let expected = [(
+        "etc/systemd/system/b.target.wants/u.service".to_owned(),
+        "/etc/systemd/system/u.service".to_owned(),
+    )];
     assert_eq!(links(root.path()), expected);
 }

@@ -100,16 +100,23 @@ fn units_that_are_none() {
         refused(&units(json!([{"name": name, "contents": "[Unit]\n"}])), expected);
     }
     refused(&units(json!([{"name": "a.service"}, {"name": "a.service"}])), "a.service: found twice");
-    let dropin = |name: &str| units(json!([{"name": "a.service", "dropins": [{"name": name, "contents": "x"}]}]));
+    let dropin =
+        |name: &str| units(json!([{"name": "a.service", "dropins": [{"name": name, "contents": "x"}]}]));
     refused(&dropin("../x.conf"), "a.service.d/../x.conf: the name of a drop-in may not hold a slash");
     refused(&dropin("x.txt"), "must end in .conf");
-    refused(&units(json!([{"name": "a.service", "contents": "[Unit\n"}])), "a.service: line 1 begins a section");
+    refused(
+        &units(json!([{"name": "a.service", "contents": "[Unit\n"}])),
+        "a.service: line 1 begins a section",
+    );
 }
 
 #[test]
 fn values_that_no_spec_knows() {
     refused(&files(json!([{"path": "/a", "mode": 4096}])), "/a: found mode 4096 (decimal)");
-    refused(&files(json!([{"path": "/a", "overwrite": true}])), "/a: `overwrite` is set without `contents.source`");
+    refused(
+        &files(json!([{"path": "/a", "overwrite": true}])),
+        "/a: `overwrite` is set without `contents.source`",
+    );
     let both = json!([{"path": "/a", "user": {"id": 1, "name": "root"}}]);
     refused(&files(both), "/a: user is given both by id and by name");
     let user = json!({"passwd": {"users": [{"name": "../x", "sshAuthorizedKeys": ["k"]}]}});
@@ -177,7 +184,10 @@ fn what_mcd_can_never_accept_is_refused_where_it_will_look() {
 
 #[test]
 fn an_existing_file_is_not_replaced_without_leave() {
-    refused(&files(json!([file("/etc/there")])), "/etc/there: another file is there and `overwrite` is not set");
+    refused(
+        &files(json!([file("/etc/there")])),
+        "/etc/there: another file is there and `overwrite` is not set",
+    );
     let link = json!({"storage": {"links": [{"path": "/etc/there", "target": "/x"}]}});
     refused(&ignition(link), "/etc/there: found");
     let owner = json!([{"path": "/a", "contents": {"source": "data:,x"}, "user": {"name": "nobody-here"}}]);

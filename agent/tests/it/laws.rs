@@ -34,7 +34,8 @@ fn mode() -> impl Strategy<Value = u32> {
 fn there() -> impl Strategy<Value = Vec<(String, There)>> {
     let node = prop_oneof![
         (content(), mode()).prop_map(|(c, m)| There::File(c, m)),
-        prop_oneof![Just("/etc/t/a"), Just("nowhere"), Just("../../usr")].prop_map(|t| There::Link(t.to_owned())),
+        prop_oneof![Just("/etc/t/a"), Just("nowhere"), Just("../../usr")]
+            .prop_map(|t| There::Link(t.to_owned())),
         Just(There::Dir),
     ];
     prop::collection::vec((any::<Index>(), any::<bool>(), any::<Index>(), node), 0..6).prop_map(|list| {
@@ -50,7 +51,8 @@ fn lay(root: &Path, nodes: &[(String, There)]) {
     for (path, node) in nodes {
         let path_buf = root.join(path);
         // An earlier entry may be in the way; then this one is left out.
-        if fs::create_dir_all(path_buf.parent().unwrap()).is_err() || fs::symlink_metadata(&path_buf).is_ok() {
+        if fs::create_dir_all(path_buf.parent().unwrap()).is_err() || fs::symlink_metadata(&path_buf).is_ok()
+        {
             continue;
         }
         match node {
@@ -101,7 +103,9 @@ fn sections() -> impl Strategy<Value = Value> {
 /// The same config with every list in another order.
 fn reversed(sections: &Value) -> Value {
     let mut other = sections.clone();
-    for list in ["/storage/files", "/storage/directories", "/storage/links", "/systemd/units", "/passwd/users"] {
+    for list in
+        ["/storage/files", "/storage/directories", "/storage/links", "/systemd/units", "/passwd/users"]
+    {
         if let Some(Value::Array(entries)) = other.pointer_mut(list) {
             entries.reverse();
         }
@@ -204,8 +208,10 @@ fn hard_links_survive_apply_and_revert() {
     put(root.path(), "etc/one", "x", 0o644);
     fs::hard_link(root.path().join("etc/one"), root.path().join("etc/two")).unwrap();
     let before = tree(root.path());
-    let config: MachineConfig =
-        machine_config("c", json!({"storage": {"files": [{"path": "/etc/one", "contents": {"source": "data:,new"}}]}}));
+    let config: MachineConfig = machine_config(
+        "c",
+        json!({"storage": {"files": [{"path": "/etc/one", "contents": {"source": "data:,new"}}]}}),
+    );
     run(root.path(), &request(&config)).unwrap();
     assert_ne!(tree(root.path()), before);
     apply::revert(&open(root.path())).unwrap();

@@ -100,7 +100,8 @@ pub(crate) fn ignition(sections: serde_json::Value) -> MachineConfig {
 /// A MachineConfig around an Ignition config.
 pub(crate) fn machine_config(name: &str, sections: serde_json::Value) -> MachineConfig {
     let config = ignition(sections).raw;
-    let document = serde_json::json!({"kind": "MachineConfig", "metadata": {"name": name}, "spec": {"config": config}});
+    let document =
+        serde_json::json!({"kind": "MachineConfig", "metadata": {"name": name}, "spec": {"config": config}});
     MachineConfig::parse(&serde_json::to_vec(&document).unwrap()).unwrap()
 }
 
