@@ -24,8 +24,8 @@ pub(super) fn undo(
     let mut left = Vec::new();
     // A path that made room first has two steps; what the first one found is what must be there in the end.
     let mut first = HashMap::new();
-    for record in receipt.steps.iter().rev() {
-        first.insert(record.path.as_str(), &record.from);
+    for (n, record) in receipt.steps.iter().enumerate().rev() {
+        first.insert(record.path.as_str(), (n, &record.from));
     }
     for (n, record) in receipt.steps.iter().enumerate().rev() {
         if let Some(temp) = &record.temp
@@ -36,7 +36,8 @@ pub(super) fn undo(
         if performed.is_some_and(|p| !p.contains(&n)) {
             continue;
         }
-        if let Err(e) = undo_one(root, receipt.id, record, first[record.path.as_str()]) {
+        let (first_step, origin) = first[record.path.as_str()];
+        if let Err(e) = undo_one(root, receipt.id, record, origin, n == first_step) {
             left.push(crate::apply::chain(&e));
         }
     }
@@ -52,15 +53,19 @@ pub(super) fn undo(
     Ok(left)
 }
 
-fn undo_one(root: &Root, id: u64, record: &Record, first: &Entry) -> Result<(), Error> {
+fn undo_one(root: &Root, id: u64, record: &Record, origin: &Entry, is_first: bool) -> Result<(), Error> {
     let path = record.path.as_str();
     let now = observe::entry(root, path)?;
-    if now == record.from || now == *first {
+    if now == record.from || now == *origin {
         return Ok(());
+    }
+    let (is_dir, was_dir) = (matches!(now, Entry::Dir { .. }), matches!(origin, Entry::Dir { .. }));
+    if is_dir && was_dir && !is_first {
+        return Ok(()); // on its way back already: an earlier recovery was interrupted between its name and its mode
     }
     let made_by_us = match (&record.step, &now) {
         // Mode and owner of a directory are set one after the other: any directory here is ours.
-        (Step::MakeDir | Step::SetDir, Entry::Dir { .. }) => true,
+        (Step::MakeDir | Step::SetDir | Step::RemoveDir, Entry::Dir { .. }) => true,
         _ => now == record.to || now.same_but_owner(&record.to),
     };
     if !made_by_us {

@@ -81,10 +81,11 @@ fn links_do_not_lead_out_of_the_tree() {
     let root = scratch();
     symlink(outside.path(), root.path().join("etc/out")).unwrap();
     symlink("../../../../../../../..", root.path().join("etc/up")).unwrap();
+    let inside = root.path().join(outside.path().strip_prefix("/").unwrap());
+    fs::create_dir_all(&inside).unwrap();
     run(root.path(), &request(&files(json!([file("/etc/out/x"), file("/etc/up/y")])))).unwrap();
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0, "nothing outside");
-    let inside = root.path().join(outside.path().strip_prefix("/").unwrap()).join("x");
-    assert_eq!(fs::read(inside).unwrap(), b"x", "an absolute link starts at the tree's top");
+    assert_eq!(fs::read(inside.join("x")).unwrap(), b"x", "an absolute link starts at the tree's top");
     assert_eq!(fs::read(root.path().join("y")).unwrap(), b"x", "and `..` stops there");
 }
 
@@ -149,7 +150,7 @@ fn bombs() {
     let many: Vec<Value> = (0..100_000).map(|i| file(&format!("/many/{i}"))).collect();
     refused(&files(json!(many)), "storage: found 100000 entries, at most 65536 are taken");
 
-    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     let zeros = vec![0; 1 << 20];
     for _ in 0..1024 {
         std::io::Write::write_all(&mut gzip, &zeros).unwrap();
