@@ -49,8 +49,8 @@ pub struct Record {
     pub node: Option<String>,
     /// The configuration that is wanted.
     pub desired: Option<String>,
-    /// The configuration that the tree has.
-    pub applied: Option<String>,
+    /// What was applied last.
+    pub applied: Option<Applied>,
     /// By which rules a change is judged; decided once, at the first look at the Node.
     pub phase: Option<RecordedPhase>,
     /// Reboots that this agent has taken.
@@ -71,6 +71,17 @@ pub struct Basis {
     pub annotation: Option<String>,
     /// The pool's configuration.
     pub pool: Option<String>,
+}
+
+/// An apply that stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Applied {
+    /// The configuration that the tree has.
+    pub config: String,
+    /// Files, links and directories that this changed.
+    pub files_written: usize,
+    /// Units that this restarted, reloaded, started or stopped.
+    pub units_changed: usize,
 }
 
 /// [`Phase`], in the file.
