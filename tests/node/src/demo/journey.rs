@@ -32,13 +32,15 @@ pub(super) struct Journey {
 impl Journey {
     /// The line that says how it ended.
     pub(super) fn line(&self) -> String {
+        use std::fmt::Write as _;
+
         let mut line = format!(
             "{}: {}, {} files laid down before approval, {} files written live, {} reboots ({})",
             self.node, self.state, self.laid_down, self.written, self.reboots, self.config
         );
         if let Some(kind) = &self.needed {
             // A scratch root has nothing to reboot, and a demo that kept quiet about it would be a lie.
-            line.push_str(&format!("; on a running node a {kind} would finish it"));
+            let _ = write!(line, "; on a running node a {kind} would finish it");
         }
         line
     }
@@ -118,7 +120,9 @@ pub(super) fn go(
         state: node.state().context("the agent shows no state")?,
         config,
         laid_down,
-        written: state["files_written"].as_u64().context("state.json has no files_written")?,
+        written: state["applied"]["files_written"]
+            .as_u64()
+            .context("state.json has no applied.files_written")?,
         reboots: state["reboots_taken"].as_u64().context("state.json has no reboots_taken")?,
         needed: state["reboot_needed"].as_str().map(str::to_owned),
     })
