@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     paths,
-    plan::Phase,
+    plan::{Disruption, Phase},
     root::{self, Root},
     state::{Name, State},
 };
@@ -49,12 +49,18 @@ pub struct Record {
     pub node: Option<String>,
     /// The configuration that is wanted.
     pub desired: Option<String>,
-    /// What was applied last.
-    pub applied: Option<Applied>,
+    /// The configuration that the tree has.
+    pub applied: Option<String>,
     /// By which rules a change is judged; decided once, at the first look at the Node.
     pub phase: Option<RecordedPhase>,
     /// Reboots that this agent has taken.
     pub reboots_taken: u32,
+    /// Files, links and folders that the last apply changed.
+    #[serde(default)]
+    pub files_written: u64,
+    /// What the last apply still needs before all of it is in effect; on a tree that is not running, nobody takes it.
+    #[serde(default)]
+    pub reboot_needed: Option<Disruption>,
     /// What the last decision about the desired configuration was based on: only a change of it is news.
     #[serde(default)]
     pub basis: Basis,
@@ -71,17 +77,6 @@ pub struct Basis {
     pub annotation: Option<String>,
     /// The pool's configuration.
     pub pool: Option<String>,
-}
-
-/// An apply that stands.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Applied {
-    /// The configuration that the tree has.
-    pub config: String,
-    /// Files, links and directories that this changed.
-    pub files_written: usize,
-    /// Units that this restarted, reloaded, started or stopped.
-    pub units_changed: usize,
 }
 
 /// [`Phase`], in the file.
@@ -132,6 +127,8 @@ impl Record {
             applied: None,
             phase: None,
             reboots_taken: 0,
+            files_written: 0,
+            reboot_needed: None,
             basis: Basis::default(),
             history: Vec::new(),
         }

@@ -14,7 +14,6 @@ oneboot-firstboot: fetch this machine's first config with a token, trusting the 
 
 usage: oneboot-firstboot fetch [options]
        oneboot-firstboot check FILE [--ca FILE]
-       oneboot-firstboot report [options]
 
 options:
   --pointer FILE       the pointer config (default: kernel arguments, user.ign, fw_cfg)
@@ -30,7 +29,7 @@ options:
   --help, --version
 ";
 
-/// Options of `fetch` and `report`.
+/// Options of `fetch`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// `--pointer`
@@ -84,8 +83,6 @@ pub enum Command {
         /// `--ca`
         ca: Option<PathBuf>,
     },
-    /// Offer the report to the server.
-    Report(Options),
     /// Print and be done.
     Print(String),
 }
@@ -124,11 +121,10 @@ fn read(mut parser: lexopt::Parser) -> Result<Command, lexopt::Error> {
     let names: Vec<_> = words.iter().map(|word| word.to_str()).collect();
     match names.as_slice() {
         [Some("fetch")] => Ok(Command::Fetch(options)),
-        [Some("report")] => Ok(Command::Report(options)),
         [Some("check"), _] => Ok(Command::Check { file: words.swap_remove(1).into(), ca: options.ca }),
         [Some("check")] => Err("check wants the pointer's file: oneboot-firstboot check FILE".into()),
-        [] => Err("a command is missing: fetch, check or report; try --help".into()),
-        _ => Err("expected one command, fetch, check FILE or report; try --help".into()),
+        [] => Err("a command is missing: fetch or check; try --help".into()),
+        _ => Err("expected one command, fetch or check FILE; try --help".into()),
     }
 }
 

@@ -1,5 +1,7 @@
 //! Owns: `check FILE`, its four exits and what it says.
 
+#![allow(clippy::unwrap_used)] // a failed step of the set-up is a failed test
+
 mod common;
 
 use common::pki::{Authority, DAY, YEAR};

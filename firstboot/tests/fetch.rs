@@ -2,6 +2,8 @@
 //! Given a scripted server and a scratch node, gives the binary's effects to compare.
 //! Never: sleeps; every wait is the program's own and ends with an event.
 
+#![allow(clippy::unwrap_used)] // a failed step of the set-up is a failed test
+
 mod common;
 
 use common::pki::Authority;

@@ -2,6 +2,8 @@
 //! Given one defect at a time, gives the outcome's name from the report.
 //! Never: waits longer than `give_up_after` or `--deadline` of the case says.
 
+#![allow(clippy::unwrap_used)] // a failed step of the set-up is a failed test
+
 mod common;
 
 use common::pki::{Authority, DAY, YEAR};

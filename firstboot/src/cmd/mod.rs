@@ -30,6 +30,5 @@ pub fn run(command: &Command, environment: &Environment) -> Exit {
             crate::log::init("oneboot-firstboot", &options.root);
             fetch::run(options, environment)
         }
-        Command::Report(_) => Exit::Ok,
     }
 }

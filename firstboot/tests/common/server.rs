@@ -110,7 +110,7 @@ fn converse(
             Answer::Http(code, headers, body) => {
                 let mut head = format!("HTTP/1.1 {code} Status\r\nContent-Length: {}\r\n", body.len());
                 for (name, value) in headers {
-                    head.push_str(&format!("{name}: {value}\r\n"));
+                    head.extend([name.as_str(), ": ", value.as_str(), "\r\n"]);
                 }
                 stream.write_all(head.as_bytes())?;
                 stream.write_all(b"\r\n")?;
