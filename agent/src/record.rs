@@ -49,12 +49,15 @@ pub struct Record {
     pub node: Option<String>,
     /// The configuration that is wanted.
     pub desired: Option<String>,
-    /// What was applied last.
-    pub applied: Option<Applied>,
+    /// The configuration that the tree has.
+    pub applied: Option<String>,
     /// By which rules a change is judged; decided once, at the first look at the Node.
     pub phase: Option<RecordedPhase>,
     /// Reboots that this agent has taken.
     pub reboots_taken: u32,
+    /// Files, links and folders that the last apply changed.
+    #[serde(default)]
+    pub files_written: u64,
     /// What the last apply still needs before all of it is in effect; on a tree that is not running, nobody takes it.
     #[serde(default)]
     pub reboot_needed: Option<Disruption>,
@@ -74,17 +77,6 @@ pub struct Basis {
     pub annotation: Option<String>,
     /// The pool's configuration.
     pub pool: Option<String>,
-}
-
-/// An apply that stands.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Applied {
-    /// The configuration that the tree has.
-    pub config: String,
-    /// Files, links and directories that this changed.
-    pub files_written: usize,
-    /// Units that this restarted, reloaded, started or stopped.
-    pub units_changed: usize,
 }
 
 /// [`Phase`], in the file.
@@ -135,6 +127,7 @@ impl Record {
             applied: None,
             phase: None,
             reboots_taken: 0,
+            files_written: 0,
             reboot_needed: None,
             basis: Basis::default(),
             history: Vec::new(),

@@ -15,7 +15,7 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Report {
-    /// The boot in which it was written, where that is known.
+    /// The boot in which it was written, where firstboot could read it.
     pub boot_id: Option<String>,
     /// The pool whose configuration was fetched.
     pub pool: Option<String>,

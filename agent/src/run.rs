@@ -433,11 +433,8 @@ impl Run<'_> {
                     applied.files_written,
                     applied.units_changed
                 );
-                self.record.applied = self.record.desired.clone().map(|config| record::Applied {
-                    config,
-                    files_written: applied.files_written,
-                    units_changed: applied.units_changed,
-                });
+                self.record.applied.clone_from(&self.record.desired);
+                self.record.files_written = applied.files_written as u64;
                 self.record.reboot_needed = applied.reboot_needed;
                 self.applied = Some(applied);
                 Ok(Event::Applied)

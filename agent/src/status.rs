@@ -44,7 +44,7 @@ impl Status {
             since: record.since.clone(),
             reason: record.state.reason().or(reason).map(ToOwned::to_owned),
             desired: record.desired.clone(),
-            applied: record.applied.as_ref().map(|applied| applied.config.clone()),
+            applied: record.applied.clone(),
             boot_id: record.boot_id.clone(),
             reboots_taken: record.reboots_taken,
         }

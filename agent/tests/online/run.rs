@@ -217,7 +217,7 @@ fn from_approval_to_settled_without_a_reboot() {
     assert_eq!((status.state.to_string(), status.reboots_taken), ("Settled".to_owned(), 0));
     assert_eq!(status.applied.as_deref(), Some(WANTED));
     let record = Record::read(&scene.tree.root).unwrap().unwrap();
-    assert!(record.applied.is_some_and(|applied| applied.files_written > 0));
+    assert!(record.files_written > 0);
     let way: Vec<_> = record.history.iter().map(|entry| entry.state.to_string()).collect();
     assert_eq!(way, ["Waiting", "Approved", "Pulled", "Planned", "Applied", "Settled"]);
     assert!(scene.tree.path(paths::SETTLED).exists());

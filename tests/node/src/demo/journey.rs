@@ -120,9 +120,7 @@ pub(super) fn go(
         state: node.state().context("the agent shows no state")?,
         config,
         laid_down,
-        written: state["applied"]["files_written"]
-            .as_u64()
-            .context("state.json has no applied.files_written")?,
+        written: state["files_written"].as_u64().context("state.json has no files_written")?,
         reboots: state["reboots_taken"].as_u64().context("state.json has no reboots_taken")?,
         needed: state["reboot_needed"].as_str().map(str::to_owned),
     })
