@@ -3,6 +3,7 @@
 //! Every part works offline on any tree; only `run` talks to a cluster. README.md has the commands and the contracts.
 
 pub mod apply;
+pub mod bus;
 pub mod cli;
 pub mod commands;
 pub mod enablement;
