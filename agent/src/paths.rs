@@ -74,3 +74,18 @@ pub const PRESET_PATH: [&str; 4] = [
 pub const PASSWD: [&str; 2] = ["/etc/passwd", "/usr/lib/passwd"];
 /// Group databases.
 pub const GROUP: [&str; 2] = ["/etc/group", "/usr/lib/group"];
+
+/// The report while it is still where firstboot wrote it.
+pub const FIRSTBOOT_REPORT_RUN: &str = "/run/oneboot/firstboot.json";
+/// Where [`RUN_STATUS`] is; everybody may look.
+pub const RUN_DIR: &str = "/run/oneboot";
+/// What MCD renames the seed to once it has taken it (without the last `s`: facts/mco.md 3.2).
+pub const NODE_ANNOTATIONS_TAKEN: &str = "/etc/machine-config-daemon/node-annotation.json.bak";
+/// The name that the administrator gave the machine.
+pub const HOSTNAME: &str = "/etc/hostname";
+/// The unit whose environment names the node.
+pub const KUBELET_UNIT: &str = "kubelet.service";
+/// The running kernel's boot, whatever the tree.
+pub const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// The running kernel's host name, whatever the tree.
+pub const KERNEL_HOSTNAME: &str = "/proc/sys/kernel/hostname";

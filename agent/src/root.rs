@@ -363,7 +363,8 @@ impl Root {
         }
     }
 
-    fn open_dir(&self, path: &str) -> Result<OwnedFd> {
+    /// A handle on a directory, for a watch.
+    pub(crate) fn open_dir(&self, path: &str) -> Result<OwnedFd> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         openat2(&self.dir, relative(path), how(flags)).map_err(|e| fail("open directory", path, e.into()))
     }

@@ -105,7 +105,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
 }
 
 /// A path that no rule knows costs the cheapest reboot that the tree's systemd can do.
-fn unknown_path(root: &Root) -> Result<Disruption, Failure> {
+pub(super) fn unknown_path(root: &Root) -> Result<Disruption, Failure> {
     let names = root.list(paths::SYSTEMD_LIB).map_err(|e| Failure::new(exit::IO, e))?;
     let version = names.iter().find_map(|name| {
         let rest = name.strip_prefix("libsystemd-shared-")?;

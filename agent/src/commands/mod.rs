@@ -3,6 +3,7 @@
 pub mod apply;
 pub mod config;
 mod input;
+mod options;
 pub mod plan;
 pub mod recover;
 pub mod revert;
