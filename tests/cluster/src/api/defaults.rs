@@ -165,7 +165,7 @@ fn roles() -> Vec<Value> {
     all
 }
 
-/// Puts the default objects into an empty store, statuses included.
+/// Puts the default objects into the store, statuses included, over what an unfinished first start has left.
 pub(crate) fn fill(store: &Store, given: &Given<'_>) -> Result<(), Refusal> {
     for mut new in objects(given) {
         let resource = Resource::of_kind(
@@ -185,4 +185,21 @@ pub(crate) fn fill(store: &Store, given: &Given<'_>) -> Result<(), Refusal> {
         store.write(&key, |_| Ok::<_, Refusal>(Decision::Put(new)))?;
     }
     Ok(())
+}
+
+/// The Infrastructure's URLs follow the API, where they are the API's: a proxy's that somebody has put there stay.
+pub(crate) fn moved(store: &Store, old: &str, new: &str) -> Result<(), Refusal> {
+    let key = Key {
+        resource: "config.openshift.io/infrastructures".to_owned(),
+        namespace: String::new(),
+        name: "cluster".to_owned(),
+    };
+    let Some(stored) = store.get(&key) else { return Ok(()) };
+    let mut object = Value::clone(&stored);
+    for field in ["apiServerInternalURI", "apiServerURL"] {
+        if object["status"][field] == old {
+            object["status"][field] = new.into();
+        }
+    }
+    store.write(&key, |_| Ok::<_, Refusal>(Decision::Put(object))).map(drop)
 }

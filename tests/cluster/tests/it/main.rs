@@ -7,6 +7,7 @@ mod api;
 mod approver;
 mod gate;
 mod harness;
+mod lifecycle;
 mod nodes;
 mod program;
 mod renderer;
