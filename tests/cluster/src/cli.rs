@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use time::Duration;
 
 use crate::client::Client;
+use crate::clock::Clock;
 use crate::exit;
 use crate::layout::Layout;
 use crate::serve::{self, Part};
@@ -162,6 +163,10 @@ struct Serve {
     /// The MachineConfig CRD has `spec.neededBeforeNodeApproved`.
     #[arg(long)]
     extended_crd: bool,
+    /// How long an approved bootstrap request may wait for its node to be in a pool's read binding before it is
+    /// signed without; 0s is a stock cluster's signer.
+    #[arg(long, default_value = "5s", value_parser = duration)]
+    signer_waits: Duration,
     /// Run only these parts; the others are other processes.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Part>,
@@ -348,6 +353,8 @@ impl From<Serve> for serve::Options {
             approve: serve.approve == Approve::Auto,
             no_token: serve.no_token,
             extended: serve.extended_crd,
+            signer_waits: serve.signer_waits.unsigned_abs(),
+            clock: Clock::default(),
         }
     }
 }

@@ -7,6 +7,7 @@ pub mod approve;
 pub mod certs;
 pub mod cli;
 pub mod client;
+pub mod clock;
 pub mod cmd;
 pub mod documents;
 pub mod exit;

@@ -38,6 +38,8 @@ pub struct Options {
     pub names: Vec<String>,
     /// The MachineConfig CRD has `spec.neededBeforeNodeApproved`.
     pub extended: bool,
+    /// How long an approved bootstrap request may wait for its node to be in a read binding.
+    pub signer_waits: std::time::Duration,
 }
 
 /// A running API.
@@ -78,7 +80,7 @@ pub async fn start(options: Options, stop: watch::Receiver<bool>) -> anyhow::Res
     let mut stopped = stop.clone();
     let signing = tokio::spawn(async move {
         tokio::select! {
-            () = signer::run(store, client_ca) => {}
+            () = signer::run(store, client_ca, options.signer_waits) => {}
             _ = stopped.wait_for(|stop| *stop) => {}
         }
     });

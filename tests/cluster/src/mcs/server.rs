@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 use super::reports::{self, REPORT_LIMIT};
 use super::{Parts, build, negotiate, presented};
 use crate::client::{Client, Error};
+use crate::clock::Clock;
 use crate::http::{self, Body, Peer, empty, respond};
 use crate::kubeconfig::{Credential, Kubeconfig};
 use crate::layout::Layout;
@@ -35,6 +36,8 @@ pub struct Options {
     pub names: Vec<String>,
     /// Ask for a token, where the cluster has tokens at all.
     pub gate: bool,
+    /// Where the time is from.
+    pub clock: Clock,
 }
 
 /// A running MCS.
@@ -50,6 +53,7 @@ pub struct Running {
 struct Server {
     client: Client,
     gate: bool,
+    clock: Clock,
     /// When each rendered config was last noted as served: noted once an hour, not at each request.
     noted: Mutex<BTreeMap<String, OffsetDateTime>>,
 }
@@ -64,7 +68,8 @@ pub async fn start(options: Options, client: Client, stop: watch::Receiver<bool>
     publish(&client, &url).await.context("cannot publish the MCS's URL")?;
     let ca = client.get(&format!("/api/v1/namespaces/{MCO_NAMESPACE}/configmaps/{MCS_CA}")).await?;
     let bundle = ca["data"]["ca-bundle.crt"].as_str().unwrap_or_default().to_owned();
-    let server = Arc::new(Server { client, gate: options.gate, noted: Mutex::default() });
+    let server =
+        Arc::new(Server { client, gate: options.gate, clock: options.clock, noted: Mutex::default() });
     let (_, tls) = watch::channel(config);
     let task = tokio::spawn(http::serve(listener, tls, stop, move |request, peer| {
         let server = Arc::clone(&server);
@@ -222,15 +227,14 @@ impl Server {
             Err(Error::Status { code: 404, .. }) => return Ok("no tokens in this cluster".to_owned()),
             other => other?,
         };
-        let (status, why) =
-            match tokens::judge(&tokens::records(&secret), &shown, pool, OffsetDateTime::now_utc()) {
-                Verdict::Admitted { id } => return Ok(format!("token {id}")),
-                Verdict::WrongPool => (StatusCode::FORBIDDEN, "a token for another pool"),
-                Verdict::Missing => (StatusCode::UNAUTHORIZED, "no token"),
-                Verdict::Malformed => (StatusCode::UNAUTHORIZED, "not one token"),
-                Verdict::Unknown => (StatusCode::UNAUTHORIZED, "an unknown token"),
-                Verdict::Expired => (StatusCode::UNAUTHORIZED, "an expired token"),
-            };
+        let (status, why) = match tokens::judge(&tokens::records(&secret), &shown, pool, self.clock.now()) {
+            Verdict::Admitted { id } => return Ok(format!("token {id}")),
+            Verdict::WrongPool => (StatusCode::FORBIDDEN, "a token for another pool"),
+            Verdict::Missing => (StatusCode::UNAUTHORIZED, "no token"),
+            Verdict::Malformed => (StatusCode::UNAUTHORIZED, "not one token"),
+            Verdict::Unknown => (StatusCode::UNAUTHORIZED, "an unknown token"),
+            Verdict::Expired => (StatusCode::UNAUTHORIZED, "an expired token"),
+        };
         let challenge = match (status, &shown) {
             (StatusCode::UNAUTHORIZED, Presented::Nothing) => Some("Bearer realm=\"machine-config-server\""),
             (StatusCode::UNAUTHORIZED, _) => {
