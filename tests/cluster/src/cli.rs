@@ -8,10 +8,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use time::Duration;
 
+use crate::certs::Rotation;
 use crate::client::Client;
 use crate::clock::Clock;
 use crate::exit;
 use crate::layout::Layout;
+use crate::pointer::TokenIn;
 use crate::serve::{self, Part};
 use crate::{cmd, tokens};
 
@@ -87,6 +89,13 @@ enum Command {
         at: At,
         /// The request.
         name: String,
+    },
+    /// The machine config server's CA and certificate.
+    Certs {
+        #[command(flatten)]
+        at: At,
+        #[command(subcommand)]
+        action: Certs,
     },
     /// Machines: what the approver knows nodes from.
     Machine {
@@ -183,17 +192,6 @@ enum Approve {
     Manual,
 }
 
-/// Where a pointer carries the token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum TokenIn {
-    /// `Authorization: Bearer` in httpHeaders.
-    Header,
-    /// `?token=` in the source.
-    Url,
-    /// Nowhere.
-    None,
-}
-
 /// How objects are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Output {
@@ -238,6 +236,21 @@ enum Token {
         /// The digest's first characters, as `list` shows them.
         id: String,
     },
+}
+
+#[derive(Debug, Subcommand)]
+enum Certs {
+    /// Rotate in two steps, first the CA, then the serving certificate; without an option, the next of the two.
+    Rotate {
+        /// A new CA: pointers carry it from now on, beside the old one.
+        #[arg(long)]
+        ca: bool,
+        /// A serving certificate by the newest CA.
+        #[arg(long, conflicts_with = "ca")]
+        serving: bool,
+    },
+    /// Take every CA but the newest out of the bundle: pointers from before it stop working.
+    Retire,
 }
 
 #[derive(Debug, Subcommand)]
@@ -323,6 +336,15 @@ async fn run(command: Command) -> anyhow::Result<()> {
         }
         Command::Approve { at, name, pool } => cmd::approve(&at.client()?, &name, pool.as_deref()).await,
         Command::Deny { at, name } => cmd::deny(&at.client()?, &name).await,
+        Command::Certs { at, action } => {
+            let rotation = match action {
+                Certs::Rotate { ca: true, .. } => Rotation::Ca,
+                Certs::Rotate { serving: true, .. } => Rotation::Serving,
+                Certs::Rotate { .. } => Rotation::Next,
+                Certs::Retire => Rotation::Retire,
+            };
+            cmd::certs(&at.client()?, rotation).await
+        }
         Command::Machine { at, action: Machine::Add { name, pool } } => {
             cmd::machine_add(&at.client()?, &name, &pool).await
         }

@@ -17,6 +17,7 @@ pub mod kubeconfig;
 pub mod layout;
 pub mod mcs;
 pub mod names;
+pub mod pointer;
 pub mod render;
 pub mod selector;
 pub mod serve;

@@ -133,8 +133,6 @@ pub async fn start(options: &Options, stop: watch::Receiver<bool>) -> anyhow::Re
         };
         let running =
             mcs::start(mcs, client("mcs")?, stop).await.context("cannot start the machine config server")?;
-        write_private(&layout.mcs_bundle(), running.bundle.as_bytes())
-            .context("cannot write the MCS CA bundle")?;
         lines.push(format!("MCS            {}", running.url));
         lines.push(format!("MCS CA         {}", layout.mcs_bundle().display()));
         tasks.spawn(async move { running.task.await.expect("the MCS's task does not panic") });

@@ -122,7 +122,7 @@ fn roles() -> Vec<Value> {
             "mcs" => json!([
                 rule(mco, &["machineconfigs", "machineconfigpools", "controllerconfigs"], read),
                 rule("config.openshift.io", &["infrastructures"], read),
-                {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "update", "watch"],
+                {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list", "update", "watch"],
                     "resourceNames": [TOKEN_SECRET, BOOTSTRAP_TOKEN_SECRET, crate::names::MCS_CA, crate::names::MCS_TLS]},
                 rule("", &["secrets"], &["create"]),
                 rule("", &["configmaps"], &["create", "delete", "get", "list", "patch", "update", "watch"]),
@@ -136,6 +136,9 @@ fn roles() -> Vec<Value> {
                 ),
                 rule(mco, &["controllerconfigs"], read),
                 rule("", &["configmaps", "nodes"], read),
+                {"apiGroups": [""], "resources": ["secrets"], "verbs": ["list", "watch"], "resourceNames": [TOKEN_SECRET]},
+                // User data of any pool: a real cluster narrows this by namespace, which is not there here.
+                rule("", &["secrets"], &["create", "get", "update"]),
                 rule(rbac, &["clusterroles"], &["create", "get", "patch", "update"]),
                 events,
             ]),

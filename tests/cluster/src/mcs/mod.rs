@@ -5,6 +5,7 @@
 mod accept;
 mod build;
 mod gate;
+mod renew;
 mod reports;
 mod server;
 

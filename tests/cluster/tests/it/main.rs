@@ -5,6 +5,7 @@
 mod accept;
 mod api;
 mod approver;
+mod certs;
 mod commands;
 mod gate;
 mod harness;
