@@ -4,6 +4,7 @@
 
 mod accept;
 mod build;
+mod convert;
 mod gate;
 mod renew;
 mod reports;
