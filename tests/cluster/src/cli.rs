@@ -8,9 +8,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use time::Duration;
 
+use crate::certs::Rotation;
 use crate::client::Client;
+use crate::clock::Clock;
 use crate::exit;
 use crate::layout::Layout;
+use crate::pointer::TokenIn;
 use crate::serve::{self, Part};
 use crate::{cmd, tokens};
 
@@ -87,6 +90,13 @@ enum Command {
         /// The request.
         name: String,
     },
+    /// The machine config server's CA and certificate.
+    Certs {
+        #[command(flatten)]
+        at: At,
+        #[command(subcommand)]
+        action: Certs,
+    },
     /// Machines: what the approver knows nodes from.
     Machine {
         #[command(flatten)]
@@ -162,6 +172,10 @@ struct Serve {
     /// The MachineConfig CRD has `spec.neededBeforeNodeApproved`.
     #[arg(long)]
     extended_crd: bool,
+    /// How long an approved bootstrap request may wait for its node to be in a pool's read binding before it is
+    /// signed without; 0s is a stock cluster's signer.
+    #[arg(long, default_value = "5s", value_parser = duration)]
+    signer_waits: Duration,
     /// Run only these parts; the others are other processes.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Part>,
@@ -176,17 +190,6 @@ enum Approve {
     Auto,
     /// A person, with `oneboot-cluster approve`.
     Manual,
-}
-
-/// Where a pointer carries the token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum TokenIn {
-    /// `Authorization: Bearer` in httpHeaders.
-    Header,
-    /// `?token=` in the source.
-    Url,
-    /// Nowhere.
-    None,
 }
 
 /// How objects are printed.
@@ -233,6 +236,21 @@ enum Token {
         /// The digest's first characters, as `list` shows them.
         id: String,
     },
+}
+
+#[derive(Debug, Subcommand)]
+enum Certs {
+    /// Rotate in two steps, first the CA, then the serving certificate; without an option, the next of the two.
+    Rotate {
+        /// A new CA: pointers carry it from now on, beside the old one.
+        #[arg(long)]
+        ca: bool,
+        /// A serving certificate by the newest CA.
+        #[arg(long, conflicts_with = "ca")]
+        serving: bool,
+    },
+    /// Take every CA but the newest out of the bundle: pointers from before it stop working.
+    Retire,
 }
 
 #[derive(Debug, Subcommand)]
@@ -318,6 +336,15 @@ async fn run(command: Command) -> anyhow::Result<()> {
         }
         Command::Approve { at, name, pool } => cmd::approve(&at.client()?, &name, pool.as_deref()).await,
         Command::Deny { at, name } => cmd::deny(&at.client()?, &name).await,
+        Command::Certs { at, action } => {
+            let rotation = match action {
+                Certs::Rotate { ca: true, .. } => Rotation::Ca,
+                Certs::Rotate { serving: true, .. } => Rotation::Serving,
+                Certs::Rotate { .. } => Rotation::Next,
+                Certs::Retire => Rotation::Retire,
+            };
+            cmd::certs(&at.client()?, rotation).await
+        }
         Command::Machine { at, action: Machine::Add { name, pool } } => {
             cmd::machine_add(&at.client()?, &name, &pool).await
         }
@@ -348,6 +375,8 @@ impl From<Serve> for serve::Options {
             approve: serve.approve == Approve::Auto,
             no_token: serve.no_token,
             extended: serve.extended_crd,
+            signer_waits: serve.signer_waits.unsigned_abs(),
+            clock: Clock::default(),
         }
     }
 }

@@ -38,6 +38,8 @@ pub struct Options {
     pub names: Vec<String>,
     /// The MachineConfig CRD has `spec.neededBeforeNodeApproved`.
     pub extended: bool,
+    /// How long an approved bootstrap request may wait for its node to be in a read binding.
+    pub signer_waits: std::time::Duration,
 }
 
 /// A running API.
@@ -78,7 +80,7 @@ pub async fn start(options: Options, stop: watch::Receiver<bool>) -> anyhow::Res
     let mut stopped = stop.clone();
     let signing = tokio::spawn(async move {
         tokio::select! {
-            () = signer::run(store, client_ca) => {}
+            () = signer::run(store, client_ca, options.signer_waits) => {}
             _ = stopped.wait_for(|stop| *stop) => {}
         }
     });
@@ -146,6 +148,9 @@ fn authority(layout: &Layout, name: &str) -> anyhow::Result<Authority> {
 }
 
 /// The known tokens; at the first start they are made, put into kubeconfigs, and the default objects with them.
+///
+/// The file of tokens comes last: it says that everything else is there. A first start that was killed before it is
+/// done again as a whole, over what it has left.
 fn tokens(
     layout: &Layout,
     store: &Store,
@@ -155,6 +160,7 @@ fn tokens(
 ) -> anyhow::Result<Vec<Token>> {
     let path = layout.api_tokens();
     if path.exists() && !store.is_new() {
+        follow(layout, store, url)?;
         let text = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
         return serde_json::from_slice(&text).with_context(|| format!("{} is damaged", path.display()));
     }
@@ -174,9 +180,26 @@ fn tokens(
     }
     let bootstrap_token = stamp::token();
     known.push(Token::new(&bootstrap_token, User::service_account(BOOTSTRAPPER)));
-    write_private(&path, serde_json::to_string_pretty(&known)?.as_bytes())?;
     let given = defaults::Given { url, serving_ca, client_ca, bootstrap_token: &bootstrap_token };
     defaults::fill(store, &given)
         .map_err(|refusal| anyhow::anyhow!("cannot store the default objects: {}", refusal.message))?;
+    write_private(&path, serde_json::to_string_pretty(&known)?.as_bytes())?;
     Ok(known)
+}
+
+/// An API that listens elsewhere than last time: what says the old URL says the new one.
+fn follow(layout: &Layout, store: &Store, url: &str) -> anyhow::Result<()> {
+    for who in PARTS.iter().map(|(part, _)| *part).chain(["admin"]) {
+        let path = layout.kubeconfig(who);
+        let Ok(text) = std::fs::read_to_string(&path) else { continue }; // taken away: not ours to bring back
+        let mut config = Kubeconfig::from_yaml(&text)
+            .map_err(|why| anyhow::anyhow!("{} is damaged: {why}", path.display()))?;
+        if config.server != url {
+            let old = std::mem::replace(&mut config.server, url.to_owned());
+            defaults::moved(store, &old, url)
+                .map_err(|refusal| anyhow::anyhow!("cannot store the new URL: {}", refusal.message))?;
+            write_private(&path, config.to_yaml(who).as_bytes())?;
+        }
+    }
+    Ok(())
 }

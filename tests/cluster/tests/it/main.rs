@@ -5,8 +5,11 @@
 mod accept;
 mod api;
 mod approver;
+mod certs;
+mod commands;
 mod gate;
 mod harness;
+mod lifecycle;
 mod nodes;
 mod program;
 mod renderer;
