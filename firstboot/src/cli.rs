@@ -21,7 +21,7 @@ options:
   --ca FILE            trust these CAs (PEM) instead of the pointer's
   --token-file FILE    the token, unless the credential oneboot.token is there
   --spec VERSION       ask for this Ignition spec first (default: the image's, else 3.5.0)
-  --out FILE           the resolved config (default: /run/ignition/user.ign)
+  --out FILE           the resolved config (default: where the image's Ignition looks)
   --report FILE        the report (default: /run/oneboot/firstboot.json)
   --deadline DURATION  stop waiting after this long: 8s, 15m, 1h (default: never)
   --root DIR           every default path is below DIR (default: /)

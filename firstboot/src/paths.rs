@@ -47,6 +47,26 @@ impl Paths {
         self.below("run/ignition/user.ign")
     }
 
+    /// The directory of the hand-over to an older one.
+    pub fn own_handoff(&self) -> PathBuf {
+        self.below("run/oneboot/ignition")
+    }
+
+    /// The environment of Ignition's units; its generator writes it.
+    pub fn ignition_env(&self) -> PathBuf {
+        self.below("run/ignition.env")
+    }
+
+    /// The newest spec of this image's Ignition, recorded when the initramfs was built.
+    pub fn recorded_spec(&self) -> PathBuf {
+        self.below("usr/lib/oneboot/ignition-spec")
+    }
+
+    /// Where this image's Ignition looks for `user.ign`, recorded at the same time.
+    pub fn recorded_directory(&self) -> PathBuf {
+        self.below("usr/lib/oneboot/ignition-dir")
+    }
+
     /// The report.
     pub fn report(&self) -> PathBuf {
         self.below("run/oneboot/firstboot.json")

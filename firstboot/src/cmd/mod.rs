@@ -4,6 +4,7 @@
 
 mod check;
 mod fetch;
+mod given;
 
 use crate::cli::Command;
 use crate::exit::Exit;

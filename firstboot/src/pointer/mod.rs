@@ -10,7 +10,7 @@ mod user;
 use crate::cmdline::Arguments;
 use crate::paths::Paths;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What sources may look at.
 pub struct Context<'a> {
@@ -22,6 +22,8 @@ pub struct Context<'a> {
     pub arguments: &'a Arguments,
     /// Everything else.
     pub paths: &'a Paths,
+    /// A hand-over of our own, which is no pointer.
+    pub ours: Option<&'a Path>,
 }
 
 /// A pointer, or where to fetch it.
