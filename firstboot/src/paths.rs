@@ -42,6 +42,21 @@ impl Paths {
         self.below("sys/firmware/qemu_fw_cfg/by_name/opt/com.coreos/config/raw")
     }
 
+    /// Where `OpenStack`'s config drive shows up, by the two spellings of its label.
+    pub fn config_drives(&self) -> [PathBuf; 2] {
+        ["dev/disk/by-label/config-2", "dev/disk/by-label/CONFIG-2"].map(|path| self.below(path))
+    }
+
+    /// Where Azure's provisioning DVD shows up.
+    pub fn first_optical_drive(&self) -> PathBuf {
+        self.below("dev/sr0")
+    }
+
+    /// Where such a drive is mounted while it is read.
+    pub fn drive(&self) -> PathBuf {
+        self.below("run/oneboot/drive")
+    }
+
     /// The hand-over to Ignition from 2.27 on.
     pub fn handoff(&self) -> PathBuf {
         self.below("run/ignition/user.ign")

@@ -12,18 +12,20 @@ use crate::engage::{self, Engagement, Scope, Signs};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fetch::Seen;
-use crate::handoff::Place;
 use crate::nested;
 use crate::outcome::{Limits, Outcome};
 use crate::patience::Session;
-use crate::record::Record;
 use crate::report::{McsHost, Phase, Report};
 use crate::resolve::{self, Resolved};
 use crate::trust::CaBundle;
 use crate::url::Url;
+use std::time::Duration;
 
 /// The newest spec that the Machine Config Server knows; asked for where the image has not recorded its own.
 const DEFAULT_SPEC: Spec = Spec(5);
+
+/// How long a metadata service is asked while nothing says that this boot is ours: as long as Ignition itself asks.
+const STRANGER: Duration = Duration::from_secs(120);
 
 /// How a run without a failure ends.
 enum Ended {
@@ -47,10 +49,7 @@ pub(super) fn run(options: &Options, environment: &Environment) -> Exit {
         Ok(Ended::NotEngaged(_)) => Outcome::NotEngaged,
         Err(failure) => failure.outcome,
     };
-    report.outcome = outcome.name();
-    report.class = outcome.exit().name();
-    report.exit = outcome.exit().code();
-    report.message = ended.as_ref().err().map(|failure| failure.found.clone());
+    report.ended(outcome, ended.as_ref().err().map(|failure| failure.found.as_str()));
     if !matches!(ended, Ok(Ended::NotEngaged(_))) {
         let path = options.report.clone().unwrap_or_else(|| given.paths.report());
         if let Err(error) = report.write(&path) {
@@ -98,12 +97,21 @@ fn to_the_end(given: &Given, report: &mut Report) -> Result<Ended, Failure> {
     }
     let proof = given.early_proof()?;
     refuse_two_urls(given, proof.is_some())?;
-    let found = given.pointer(None)?;
+    let argument = arguments.any || options.url.is_some();
+    let ours = proof.is_some() || argument;
+    let until = if ours { given.deadline() } else { Some(given.began + STRANGER) };
+    let found = match given.pointer(None, until) {
+        // Ignition asks the same service next, and has its own way to give up.
+        Err(failure) if !ours && failure.outcome == Outcome::NoMetadata => {
+            return Ok(Ended::NotEngaged("no token, and the platform's metadata service has no answer"));
+        }
+        found => found?,
+    };
     report.pointer_source = found.as_ref().map(|found| found.source);
     let document = found.as_ref().and_then(|found| found.document.as_ref());
     let signs = Signs {
         token: proof.is_some(),
-        argument: arguments.any || options.url.is_some(),
+        argument,
         authority: options.ca.is_some() || document.is_some_and(|document| !document.authorities.is_empty()),
         references: document.and(found.as_ref()).map(|found| found.references.as_slice()),
     };
@@ -117,12 +125,8 @@ fn to_the_end(given: &Given, report: &mut Report) -> Result<Ended, Failure> {
     let Some(found) = found else {
         return Err(Failure::new(Outcome::NoPointer, "none of the sources has a pointer config"));
     };
-    let record =
-        Record::load(&given.paths).map_err(|error| Failure::new(Outcome::BadSettings, error.to_string()))?;
-    let place = match &options.out {
-        Some(out) => Place::exactly(out.clone()),
-        None => Place::recorded(record.directory, &given.paths),
-    };
+    let record = given.record()?;
+    let place = given.place(record);
     place.clear(found.from.as_deref())?;
     let settings = given.settings()?;
     let spec = given.spec.or(settings.spec).or(record.spec).unwrap_or(DEFAULT_SPEC);

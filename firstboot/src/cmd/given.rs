@@ -10,16 +10,21 @@ use crate::config::{self, Settings};
 use crate::document::{Document, Resource, Spec};
 use crate::engage;
 use crate::failure::Failure;
+use crate::handoff::Place;
 use crate::nested;
 use crate::outcome::{Limits, Outcome};
 use crate::paths::Paths;
-use crate::pointer::{self, Pointer, PointerError};
+use crate::pointer::{self, Metadata, Pointer, PointerError};
 use crate::proof::{BearerToken, NodeProof, ProofError};
+use crate::record::Record;
 use crate::transport::{Client, Options as TransportOptions};
 use crate::trust::{self, CaBundle};
 use crate::url::{Origin, Url};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// For a metadata service that has answered before: a token that has been rotated is not worth more.
+const REREAD: Duration = Duration::from_secs(10);
 
 /// A proof, and whom it is for.
 pub(super) type ProofFor = (Box<dyn NodeProof>, Origin);
@@ -81,6 +86,19 @@ impl Given {
         Ok(settings)
     }
 
+    /// What the image says of its Ignition.
+    pub(super) fn record(&self) -> Result<Record, Failure> {
+        Record::load(&self.paths).map_err(|error| Failure::new(Outcome::BadSettings, error.to_string()))
+    }
+
+    /// Where the hand-over goes: `--out`, else where that Ignition looks.
+    pub(super) fn place(&self, record: Record) -> Place {
+        match &self.options.out {
+            Some(out) => Place::exactly(out.clone()),
+            None => Place::recorded(record.directory, &self.paths),
+        }
+    }
+
     /// The token that does not depend on a pointer: the credential, or `--token-file`.
     pub(super) fn early_proof(&self) -> Result<Option<Box<dyn NodeProof>>, Failure> {
         let (credentials, file) =
@@ -94,7 +112,7 @@ impl Given {
         let Some(carried) = references.iter().find_map(engage::carried) else { return Ok(None) };
         let given = self.clone();
         let reread = move || {
-            let found = given.pointer(None).ok()??;
+            let found = given.pointer(None, Some(Instant::now() + REREAD)).ok()??;
             found.references.iter().find_map(engage::carried).map(|carried| carried.token)
         };
         let proof = BearerToken::from_pointer(carried.source, &carried.token, Box::new(reread))
@@ -111,13 +129,20 @@ impl Given {
     }
 
     /// The first pointer that exists. `ours` is an earlier hand-over that is not to be taken for one.
-    pub(super) fn pointer(&self, ours: Option<&Path>) -> Result<Option<Found>, Failure> {
+    /// A metadata service that does not answer is asked until `until`, or for ever.
+    pub(super) fn pointer(
+        &self,
+        ours: Option<&Path>,
+        until: Option<Instant>,
+    ) -> Result<Option<Found>, Failure> {
+        let metadata = Metadata::new(until);
         let context = pointer::Context {
             pointer: self.options.pointer.clone(),
             url: self.options.url.clone(),
             arguments: &self.arguments,
             paths: &self.paths,
             ours,
+            metadata: &metadata,
         };
         let found = pointer::find(&context).map_err(|error| unreadable(&error))?;
         let Some((pointer, source)) = found else { return Ok(None) };
@@ -198,7 +223,10 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
 }
 
 fn unreadable(error: &PointerError) -> Failure {
-    Failure::local(error)
+    match error {
+        PointerError::Read { .. } => Failure::local(error),
+        PointerError::Metadata(error) => Failure::new(Outcome::NoMetadata, error.to_string()),
+    }
 }
 
 fn bad_proof(error: &ProofError) -> Failure {
