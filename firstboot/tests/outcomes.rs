@@ -289,6 +289,10 @@ fn ignitions_own_url_argument_and_a_token_contradict_each_other() {
     node.put("proc/cmdline", "ignition.config.url=https://x/");
     node.fetch().assert(78).says("use oneboot.url= instead");
     assert_eq!(node.report()["outcome"], "conflicting-url");
+    node.assert_nothing_handed_over();
+    // Whoever uses that argument most likely has no pointer besides.
+    node.run(&["fetch"]).assert(78).says("use oneboot.url= instead");
+    assert_eq!(node.report()["outcome"], "conflicting-url");
 }
 
 #[test]
