@@ -12,11 +12,18 @@ use crate::process::{Child, Finished, Programs, finish};
 /// A running control plane.
 #[derive(Debug)]
 pub struct Cluster {
-    programs: Programs,
-    dir: PathBuf,
+    /// Its administrator's command line.
+    pub admin: Admin,
     logs: PathBuf,
     options: Vec<String>,
     server: Child,
+}
+
+/// The administrator's side of a control plane: needs its data directory, not its process.
+#[derive(Debug, Clone)]
+pub struct Admin {
+    programs: Programs,
+    dir: PathBuf,
 }
 
 impl Cluster {
@@ -26,8 +33,9 @@ impl Cluster {
     /// When it does not get ready, with its last lines.
     pub fn start(programs: &Programs, dir: &Path, logs: &Path, options: &[&str]) -> anyhow::Result<Self> {
         let options: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
-        let server = serve(programs, dir, logs, &options)?;
-        Ok(Self { programs: programs.clone(), dir: dir.to_owned(), logs: logs.to_owned(), options, server })
+        let admin = Admin { programs: programs.clone(), dir: dir.to_owned() };
+        let server = serve(&admin, logs, &options)?;
+        Ok(Self { admin, logs: logs.to_owned(), options, server })
     }
 
     /// Ends it as a power cut would.
@@ -40,20 +48,17 @@ impl Cluster {
     /// # Errors
     /// As `start`.
     pub fn restart(&mut self) -> anyhow::Result<()> {
-        self.server = serve(&self.programs, &self.dir, &self.logs, &self.options)?;
+        self.server = serve(&self.admin, &self.logs, &self.options)?;
         Ok(())
-    }
-
-    /// Its data directory.
-    pub fn dir(&self) -> &Path {
-        &self.dir
     }
 
     /// The process id of the server.
     pub fn pid(&self) -> u32 {
         self.server.pid()
     }
+}
 
+impl Admin {
     /// Runs one of its administrator's commands to the end, whatever that is.
     ///
     /// # Errors
@@ -90,9 +95,14 @@ impl Cluster {
     }
 }
 
-fn serve(programs: &Programs, dir: &Path, logs: &Path, options: &[String]) -> anyhow::Result<Child> {
-    let mut command = programs.command("oneboot-cluster");
-    command.arg("serve").arg("--dir").arg(dir).args(["--api", "127.0.0.1:0", "--mcs", "127.0.0.1:0"]).args(options);
+fn serve(admin: &Admin, logs: &Path, options: &[String]) -> anyhow::Result<Child> {
+    let mut command = admin.programs.command("oneboot-cluster");
+    command
+        .arg("serve")
+        .arg("--dir")
+        .arg(&admin.dir)
+        .args(["--api", "127.0.0.1:0", "--mcs", "127.0.0.1:0"])
+        .args(options);
     let mut server = Child::start("oneboot-cluster", &mut command, &logs.join("cluster.log"))?;
     server.wait_for(|line| (line.trim() == "ready").then_some(()))?;
     Ok(server)

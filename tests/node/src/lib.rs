@@ -5,6 +5,10 @@
 
 pub mod clock;
 pub mod cluster;
+pub mod demo;
+pub mod fixture;
+pub mod input;
 pub mod kubelet;
 pub mod node;
 pub mod process;
+pub mod tree;

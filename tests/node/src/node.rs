@@ -40,7 +40,13 @@ impl Node {
     ///
     /// # Errors
     /// When `root` exists, or cannot be written.
-    pub fn install(programs: &Programs, root: &Path, name: &str, pool: &str, logs: &Path) -> anyhow::Result<Self> {
+    pub fn install(
+        programs: &Programs,
+        root: &Path,
+        name: &str,
+        pool: &str,
+        logs: &Path,
+    ) -> anyhow::Result<Self> {
         fs::create_dir(root).with_context(|| format!("creating the node's root {}", root.display()))?;
         copy_tree(&Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/image"), root)?;
         fs::write(root.join("etc/hostname"), format!("{name}\n")).context("naming the node")?;
@@ -137,8 +143,11 @@ impl Node {
     pub fn bring_up_network(&self) -> anyhow::Result<()> {
         let dir = self.path("etc/kubernetes/cni/net.d");
         fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
-        fs::write(dir.join("10-ovn-kubernetes.conf"), "{\"cniVersion\":\"0.4.0\",\"name\":\"ovn-kubernetes\",\"type\":\"ovn-k8s-cni-overlay\"}\n")
-            .context("leaving a CNI configuration")
+        fs::write(
+            dir.join("10-ovn-kubernetes.conf"),
+            "{\"cniVersion\":\"0.4.0\",\"name\":\"ovn-kubernetes\",\"type\":\"ovn-k8s-cni-overlay\"}\n",
+        )
+        .context("leaving a CNI configuration")
     }
 
     /// One of the node's JSON files.
@@ -156,9 +165,14 @@ impl Node {
         Some(self.json(paths::AGENT).ok()?["state"].as_str()?.to_owned())
     }
 
-    /// The log of one of its programs.
+    /// What one of its programs printed on standard error.
     pub fn log(&self, program: &str) -> PathBuf {
         self.logs.join(format!("{program}.log"))
+    }
+
+    /// What one of its programs printed on standard output.
+    pub fn output(&self, program: &str) -> PathBuf {
+        self.logs.join(format!("{program}.out"))
     }
 
     fn agent_command(&self, args: &[&str]) -> std::process::Command {
@@ -168,9 +182,10 @@ impl Node {
     }
 
     fn logged(&self, program: &str, finished: Finished) -> anyhow::Result<Finished> {
-        let path = self.log(program);
-        fs::write(&path, format!("{}{}", finished.stdout, finished.stderr))
-            .with_context(|| format!("writing {}", path.display()))?;
+        for (path, text) in [(self.log(program), &finished.stderr), (self.output(program), &finished.stdout)]
+        {
+            fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+        }
         Ok(finished)
     }
 }

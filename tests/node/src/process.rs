@@ -29,7 +29,11 @@ impl Programs {
         let programs = Self { dir: dir.to_owned() };
         for name in ["oneboot-firstboot", "oneboot-agent", "oneboot-cluster", "oneboot-kubelet"] {
             let path = programs.path(name);
-            anyhow::ensure!(path.exists(), "{} is not built; run: cargo build --workspace --bins", path.display());
+            anyhow::ensure!(
+                path.exists(),
+                "{} is not built; run: cargo build --workspace --bins",
+                path.display()
+            );
         }
         Ok(programs)
     }
@@ -90,7 +94,8 @@ pub fn finish(command: &mut Command) -> anyhow::Result<Finished> {
     })
 }
 
-/// A process that goes on. Its lines, of both streams, go to a log file and, as they come, to `lines`.
+/// A process that goes on. Its standard error goes to `NAME.log`, its standard output to `NAME.out`, and the lines of both, as they come,
+/// to whoever waits for one.
 #[derive(Debug)]
 pub struct Child {
     name: String,
@@ -100,16 +105,19 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts `command`, logging to `log`.
+    /// Starts `command`, logging to `log` and to the same path ending in `out`.
     ///
     /// # Errors
-    /// When it cannot be started, or the log not written.
+    /// When it cannot be started, or a log not written.
     pub fn start(name: &str, command: &mut Command, log: &Path) -> anyhow::Result<Self> {
-        let file = File::options()
-            .create(true)
-            .append(true)
-            .open(log)
-            .with_context(|| format!("opening {}", log.display()))?;
+        let open = |path: &Path| {
+            File::options()
+                .create(true)
+                .append(true)
+                .open(path)
+                .with_context(|| format!("opening {}", path.display()))
+        };
+        let (out_file, err_file) = (open(&log.with_extension("out"))?, open(log)?);
         let mut inner = command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -118,9 +126,10 @@ impl Child {
         let (sender, lines) = channel();
         let out = inner.stdout.take().context("stdout was asked for as a pipe")?;
         let err = inner.stderr.take().context("stderr was asked for as a pipe")?;
-        let both: [Box<dyn std::io::Read + Send>; 2] = [Box::new(out), Box::new(err)];
-        for stream in both {
-            let (sender, mut file) = (sender.clone(), file.try_clone().context("sharing the log")?);
+        let both: [(Box<dyn std::io::Read + Send>, File); 2] =
+            [(Box::new(out), out_file), (Box::new(err), err_file)];
+        for (stream, mut file) in both {
+            let sender = sender.clone();
             thread::spawn(move || {
                 for line in BufReader::new(stream).lines().map_while(Result::ok) {
                     // A full disk or a reader that has gone must not stop the child: both are only watching.
@@ -194,7 +203,7 @@ mod tests {
     #[test]
     fn a_child_is_gone_when_dropped_and_its_lines_are_kept() {
         let dir = tempfile::tempdir().expect("a scratch folder");
-        let log = dir.path().join("log");
+        let log = dir.path().join("log.log");
         let mut command = Command::new("sh");
         command.args(["-c", "echo first; echo second >&2; exec sleep 600"]);
         let mut child = Child::start("sh", &mut command, &log).expect("started");
@@ -204,6 +213,7 @@ mod tests {
         drop(child);
         assert!(!Path::new(&format!("/proc/{pid}")).exists());
         assert!(std::fs::read_to_string(&log).expect("a log").contains("second"));
+        assert_eq!(std::fs::read_to_string(dir.path().join("log.out")).expect("the output"), "first\n");
     }
 
     #[test]

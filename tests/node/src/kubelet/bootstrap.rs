@@ -57,7 +57,8 @@ fn attempt(client: &Client, node_name: &str, timeout: Duration) -> anyhow::Resul
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
     params.distinguished_name.push(DnType::CommonName, format!("system:node:{node_name}"));
-    let request = params.serialize_request(&key).and_then(|r| r.pem()).context("making a certificate request")?;
+    let request =
+        params.serialize_request(&key).and_then(|r| r.pem()).context("making a certificate request")?;
 
     let created = client.post(
         CSRS,
@@ -72,7 +73,12 @@ fn attempt(client: &Client, node_name: &str, timeout: Duration) -> anyhow::Resul
             },
         }),
     )?;
-    anyhow::ensure!(created.status == 201, "filing the CSR: status {}: {}", created.status, message(&created.body));
+    anyhow::ensure!(
+        created.status == 201,
+        "filing the CSR: status {}: {}",
+        created.status,
+        message(&created.body)
+    );
     let name = created.body["metadata"]["name"].as_str().context("the API gave the CSR no name")?.to_owned();
     say("csr-filed", &name);
     let certificate = signed(client, &name, timeout).with_context(|| format!("waiting for {name}"))?;
@@ -119,7 +125,11 @@ fn verdict(csr: &Value) -> Option<anyhow::Result<Vec<u8>>> {
         }
     }
     let certificate = csr["status"]["certificate"].as_str().filter(|text| !text.is_empty())?;
-    Some(base64::engine::general_purpose::STANDARD.decode(certificate).context("status.certificate is not base64"))
+    Some(
+        base64::engine::general_purpose::STANDARD
+            .decode(certificate)
+            .context("status.certificate is not base64"),
+    )
 }
 
 fn message(status: &Value) -> &str {

@@ -67,8 +67,10 @@ impl Client {
 
     /// `PATCH path` with a strategic merge patch, which is what a kubelet sends.
     pub(super) fn patch(&self, path: &str, body: &Value) -> anyhow::Result<Answer> {
-        let mut request =
-            self.agent.patch(format!("{}{path}", self.server)).content_type("application/strategic-merge-patch+json");
+        let mut request = self
+            .agent
+            .patch(format!("{}{path}", self.server))
+            .content_type("application/strategic-merge-patch+json");
         if let Some(value) = &self.authorization {
             request = request.header("authorization", value);
         }
@@ -82,8 +84,12 @@ impl Client {
         timeout: Duration,
         mut wanted: impl FnMut(&Value) -> Option<T>,
     ) -> anyhow::Result<Option<T>> {
-        let mut request =
-            self.agent.get(format!("{}{path}", self.server)).config().timeout_recv_body(Some(timeout)).build();
+        let mut request = self
+            .agent
+            .get(format!("{}{path}", self.server))
+            .config()
+            .timeout_recv_body(Some(timeout))
+            .build();
         if let Some(value) = &self.authorization {
             request = request.header("authorization", value);
         }
@@ -91,7 +97,8 @@ impl Client {
         anyhow::ensure!(response.status() == 200, "watching {path}: status {}", response.status());
         for line in BufReader::new(response.into_body().into_reader()).lines() {
             let line = line.with_context(|| format!("reading the watch of {path}"))?;
-            let event: Value = serde_json::from_str(&line).with_context(|| format!("an event of the watch of {path}"))?;
+            let event: Value =
+                serde_json::from_str(&line).with_context(|| format!("an event of the watch of {path}"))?;
             if let Some(found) = wanted(&event) {
                 return Ok(Some(found));
             }

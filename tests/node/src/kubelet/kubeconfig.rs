@@ -59,14 +59,25 @@ pub(super) fn read_bootstrap(root: &Path) -> anyhow::Result<Bootstrap> {
     let path = root.join(BOOTSTRAP);
     let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     // The parser's message may quote the file, and the file holds a token: only the place is passed on.
-    let config: Kubeconfig = serde_yaml_ng::from_str(&text)
-        .map_err(|e| anyhow::anyhow!("{} is not a kubeconfig with a token (at {:?})", path.display(), e.location().map(|l| l.line())))?;
-    let (Some(cluster), Some(user)) = (config.clusters.into_iter().next(), config.users.into_iter().next()) else {
+    let config: Kubeconfig = serde_yaml_ng::from_str(&text).map_err(|e| {
+        anyhow::anyhow!(
+            "{} is not a kubeconfig with a token (at {:?})",
+            path.display(),
+            e.location().map(|l| l.line())
+        )
+    })?;
+    let (Some(cluster), Some(user)) = (config.clusters.into_iter().next(), config.users.into_iter().next())
+    else {
         anyhow::bail!("{} names no cluster or no user", path.display());
     };
     let ca = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, &cluster.value.ca_data)
         .with_context(|| format!("the CA in {} is not base64", path.display()))?;
-    Ok(Bootstrap { server: cluster.value.server, ca, ca_data: cluster.value.ca_data, token: user.value.token })
+    Ok(Bootstrap {
+        server: cluster.value.server,
+        ca,
+        ca_data: cluster.value.ca_data,
+        token: user.value.token,
+    })
 }
 
 /// Writes the kubelet's own kubeconfig: truncate and write, 0600, no sync, as `client-go` does.

@@ -61,5 +61,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
 /// One line of JSON on standard output: what happened, and when on the machine's own clock (microseconds of `CLOCK_BOOTTIME`), so
 /// that whoever collects it can put it into one timeline with the other programs.
 fn say(event: &str, detail: &str) {
-    println!("{}", serde_json::json!({ "at_us": crate::clock::boottime_us(), "event": event, "detail": detail }));
+    println!(
+        "{}",
+        serde_json::json!({ "at_us": crate::clock::boottime_us(), "event": event, "detail": detail })
+    );
 }

@@ -21,7 +21,8 @@ pub(super) fn node(client: &Client, root: &Path, name: &str, labels: &[String]) 
     all.insert("kubernetes.io/hostname".into(), name.into());
     all.insert("node.openshift.io/os_id".into(), "rhel".into());
     for label in labels {
-        let (key, value) = label.split_once('=').with_context(|| format!("--node-label {label}: expected KEY=VALUE"))?;
+        let (key, value) =
+            label.split_once('=').with_context(|| format!("--node-label {label}: expected KEY=VALUE"))?;
         all.insert(key.into(), value.into());
     }
     let answer = client.post(
@@ -38,13 +39,25 @@ pub(super) fn node(client: &Client, root: &Path, name: &str, labels: &[String]) 
         }),
     )?;
     // 409: an earlier start has registered it, which is as good.
-    anyhow::ensure!(matches!(answer.status, 201 | 409), "registering Node {name}: status {}: {}", answer.status, answer.body["message"]);
+    anyhow::ensure!(
+        matches!(answer.status, 201 | 409),
+        "registering Node {name}: status {}: {}",
+        answer.status,
+        answer.body["message"]
+    );
     say("node-registered", name);
 
     wait_for_cni(root)?;
-    let answer = client
-        .patch(&format!("/api/v1/nodes/{name}/status"), &json!({ "status": { "conditions": [ready(true)] } }))?;
-    anyhow::ensure!(answer.status == 200, "Node {name} Ready: status {}: {}", answer.status, answer.body["message"]);
+    let answer = client.patch(
+        &format!("/api/v1/nodes/{name}/status"),
+        &json!({ "status": { "conditions": [ready(true)] } }),
+    )?;
+    anyhow::ensure!(
+        answer.status == 200,
+        "Node {name} Ready: status {}: {}",
+        answer.status,
+        answer.body["message"]
+    );
     say("node-ready", name);
     Ok(())
 }

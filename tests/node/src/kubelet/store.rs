@@ -26,7 +26,8 @@ pub(super) fn update(root: &Path, credentials: &Credentials) -> io::Result<PathB
         .format(format_description!("[year]-[month]-[day]-[hour]-[minute]-[second]"))
         .map_err(io::Error::other)?;
     let name = format!("kubelet-client-{stamp}.pem");
-    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(pki.join(&name))?;
+    let mut file =
+        fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(pki.join(&name))?;
     file.write_all(&credentials.certificate)?;
     file.write_all(credentials.key.as_bytes())?;
     file.sync_all()?;
@@ -61,8 +62,10 @@ mod tests {
         let pki = root.path().join(PKI);
         fs::write(pki.join("kubelet-client-2000-01-01-00-00-00.pem"), "old").expect("an older pem");
         let current = update(root.path(), &credentials(2)).expect("rotation");
-        let target = fs::read_link(root.path().join(current.strip_prefix("/").expect("absolute"))).expect("a link");
-        let pem = fs::read(root.path().join(target.strip_prefix("/").expect("absolute target"))).expect("its target");
+        let target =
+            fs::read_link(root.path().join(current.strip_prefix("/").expect("absolute"))).expect("a link");
+        let pem = fs::read(root.path().join(target.strip_prefix("/").expect("absolute target")))
+            .expect("its target");
         assert_eq!(pem, [&[2][..], b"key 2"].concat());
         assert!(pki.join("kubelet-client-2000-01-01-00-00-00.pem").exists());
         assert!(!pki.join("kubelet-client-updated.pem").exists());
