@@ -1,1 +1,37 @@
-//! Placeholder.
+//! The node's side of a cluster join after approval: plan, apply, verify, settle.
+//!
+//! Every part works offline on any tree; only `run` talks to a cluster. README.md has the commands and the contracts.
+
+pub mod api;
+pub mod apply;
+pub mod cli;
+pub mod clock;
+pub mod commands;
+pub mod config;
+pub mod csr;
+pub mod desired;
+pub mod enablement;
+pub mod exit;
+pub mod identity;
+pub mod ignition;
+pub mod machineconfig;
+pub mod node;
+pub mod nodename;
+pub mod observe;
+pub mod paths;
+pub mod plan;
+pub mod pull;
+pub mod record;
+pub mod report;
+pub mod root;
+pub mod run;
+pub mod settle;
+pub mod state;
+pub mod status;
+pub mod subject;
+pub mod timeline;
+pub mod tree;
+pub mod unitfile;
+pub mod units;
+pub mod verify;
+pub mod wait;

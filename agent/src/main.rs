@@ -1,2 +1,7 @@
-//! Placeholder.
-fn main() {}
+//! `oneboot-agent`: a shim over the library.
+//! Given the command line; gives an exit code.
+//! Never holds logic.
+
+fn main() -> std::process::ExitCode {
+    oneboot_agent::cli::main()
+}

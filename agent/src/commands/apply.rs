@@ -1,0 +1,37 @@
+//! Owns: the verb `apply`.
+//! Given its options; lays the tree and acts, progress on standard error, a summary on standard output.
+//! Never settles: only `run` does.
+
+use super::{
+    Outcome,
+    input::{Inputs, failure},
+};
+use crate::{
+    apply::{self, Error, Progress},
+    cli::Offline,
+    exit,
+    plan::table,
+    units::NoUnits,
+};
+
+/// Runs the verb.
+pub fn run(o: &Offline) -> Outcome {
+    let inputs = Inputs::load(o)?;
+    let mut progress = |p: Progress| match p {
+        Progress::Note(note) => eprintln!("{note}"),
+        Progress::Phase(phase) => eprintln!("{phase} ..."),
+        Progress::Unit(verb, unit) => eprintln!("{verb} {unit} ..."),
+    };
+    let applied = apply::apply(&inputs.root, &inputs.request(), &NoUnits, &mut progress).map_err(|e| {
+        if let Error::TooDisruptive { plan, .. } = &e {
+            eprint!("{}", table::render(plan));
+            eprintln!("nothing was changed; to allow it: --max-disruption {}", plan.disruption);
+        }
+        failure(e)
+    })?;
+    print!("{}", table::render(&applied.plan));
+    if let Some(reboot) = applied.reboot_needed {
+        println!("laid down; a {reboot} finishes it");
+    }
+    Ok(exit::OK)
+}

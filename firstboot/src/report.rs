@@ -1,0 +1,109 @@
+//! Owns: `/run/oneboot/firstboot.json`, what the agent and a person later know of this boot.
+//! Given the facts as they come up, gives the JSON, 0600, with keys that stay as documented in the README.
+//! Never: holds a token, a header, a query or a body.
+
+use crate::atomic;
+use crate::failure::Failure;
+use crate::handoff::{self, Written};
+use serde::Serialize;
+use std::path::Path;
+
+/// The format number; a reader that does not know it leaves the file alone.
+pub const FORMAT: u32 = 1;
+
+/// A stretch of time, in microseconds since kernel start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Phase {
+    /// `pointer`, `wait`, `connect`, `tls`, `fetch` or `handoff`.
+    pub name: &'static str,
+    /// Its beginning.
+    pub start_us: u64,
+    /// Its end.
+    pub end_us: u64,
+}
+
+/// Who answered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct McsHost {
+    /// As in the URL.
+    pub name: String,
+    /// The IP address that answered; absent before any did.
+    pub address: Option<String>,
+}
+
+/// The report. Every key is always there; what is not known is `null`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// [`FORMAT`]
+    pub format: u32,
+    /// Of this program.
+    pub version: &'static str,
+    /// The kernel's, to tell this boot from another.
+    pub boot_id: Option<String>,
+    /// In order of time.
+    pub phases: Vec<Phase>,
+    /// Exchanges begun.
+    pub attempts: u32,
+    /// The row of the outcome table.
+    pub outcome: &'static str,
+    /// The name of its exit code.
+    pub class: &'static str,
+    /// The exit code.
+    pub exit: u8,
+    /// What was found, where it failed.
+    pub message: Option<String>,
+    /// Which source the pointer came from.
+    pub pointer_source: Option<&'static str>,
+    /// The server of the first reference.
+    pub mcs_host: Option<McsHost>,
+    /// Its URL without the query.
+    pub url: Option<String>,
+    /// `worker` of `/config/worker`.
+    pub pool: Option<String>,
+    /// SHA-256 of each CA that was trusted.
+    pub ca_fingerprints: Vec<String>,
+    /// `credential`, `token-file`, `pointer-header`, `pointer-url`.
+    pub token_source: Option<&'static str>,
+    /// The file that was handed over.
+    pub config: Option<Written>,
+    /// The spec that was asked for last.
+    pub spec: Option<String>,
+}
+
+impl Report {
+    /// Nothing known yet.
+    pub fn new(boot_id: Option<String>) -> Self {
+        Self {
+            format: FORMAT,
+            version: env!("CARGO_PKG_VERSION"),
+            boot_id,
+            phases: Vec::new(),
+            attempts: 0,
+            outcome: "",
+            class: "",
+            exit: 0,
+            message: None,
+            pointer_source: None,
+            mcs_host: None,
+            url: None,
+            pool: None,
+            ca_fingerprints: Vec::new(),
+            token_source: None,
+            config: None,
+            spec: None,
+        }
+    }
+
+    /// Adds a phase.
+    pub fn phase(&mut self, name: &'static str, start_us: u64, end_us: u64) {
+        self.phases.push(Phase { name, start_us, end_us });
+    }
+
+    /// Writes it, making its directory if need be.
+    pub fn write(&self, path: &Path) -> Result<(), Failure> {
+        handoff::make_parent(path)?;
+        let mut text = serde_json::to_vec_pretty(self).expect("strings and numbers always make JSON");
+        text.push(b'\n');
+        atomic::write(path, 0o600, &text).map_err(|error| Failure::local(&error))
+    }
+}

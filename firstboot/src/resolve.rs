@@ -1,0 +1,200 @@
+//! Owns: the way from a pointer with references to a config without: fetch, recurse, put a `data:` URL in their place.
+//! Given a document and a session, gives the bytes (or the changed JSON) to hand over, and what was fetched.
+//! Never: changes a document without references, or leaves a credential in one that had them.
+
+use crate::content;
+use crate::dataurl;
+use crate::document::{Document, Resource, Slot};
+use crate::engage::Scope;
+use crate::failure::Failure;
+use crate::fetch::Seen;
+use crate::outcome::Outcome;
+use crate::patience::Session;
+use crate::secret::Secret;
+use crate::trust::hex;
+use crate::url::{BadUrl, Url};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha512};
+use std::io::{self, Write};
+
+/// A document ready for Ignition.
+pub enum Resolved {
+    /// It had nothing to resolve: these very bytes.
+    Verbatim(Vec<u8>),
+    /// Its references are `data:` URLs now.
+    Rewritten(Value),
+}
+
+impl Resolved {
+    /// Writes it out once.
+    pub fn write_to(&self, writer: impl Write) -> io::Result<()> {
+        let mut writer = writer;
+        match self {
+            Self::Verbatim(bytes) => writer.write_all(bytes),
+            Self::Rewritten(value) => serde_json::to_writer(writer, value).map_err(io::Error::from),
+        }
+    }
+
+    fn into_bytes(self) -> Vec<u8> {
+        match self {
+            Self::Verbatim(bytes) => bytes,
+            Self::Rewritten(value) => value.to_string().into_bytes(),
+        }
+    }
+}
+
+/// Resolves every reference in scope, depth first, in the document's order.
+pub fn resolve(
+    session: &mut Session,
+    scope: Scope,
+    document: Document,
+    bytes: Vec<u8>,
+) -> Result<Resolved, Failure> {
+    descend(session, scope, document, bytes, &mut Vec::new())
+}
+
+/// A reference that is to be fetched.
+struct Wanted {
+    slot: Slot,
+    resource: Resource,
+    url: Url,
+}
+
+fn descend(
+    session: &mut Session,
+    scope: Scope,
+    document: Document,
+    bytes: Vec<u8>,
+    trail: &mut Vec<String>,
+) -> Result<Resolved, Failure> {
+    let wanted = document
+        .references
+        .into_iter()
+        .filter_map(|(slot, resource)| in_scope(scope, slot, resource).transpose());
+    let wanted = wanted.collect::<Result<Vec<_>, _>>()?;
+    if wanted.is_empty() {
+        return Ok(Resolved::Verbatim(bytes));
+    }
+    let mut value: Value = serde_json::from_slice(&bytes).map_err(|error| {
+        Failure::new(Outcome::NotJson, format!("line {}, column {}", error.line(), error.column()))
+    })?;
+    drop(bytes);
+    for Wanted { slot, resource, url } in wanted {
+        let shown = url.to_string();
+        if trail.contains(&shown) {
+            return Err(Failure::new(
+                Outcome::Cycle,
+                format!("{} leads back to itself at {slot}", trail.join(" -> ")),
+            ));
+        }
+        if trail.len() >= session.limits().depth {
+            return Err(Failure::new(
+                Outcome::TooDeep,
+                format!("{shown} at {slot}, below {}", trail.join(" -> ")),
+            ));
+        }
+        let (newest, limit) = (session.spec(), session.limits().decompressed);
+        let (document, content) = session.get(&url, &resource.headers, |body| {
+            let content = content::unpack(body, resource.gzip, resource.hash.as_deref(), limit)?;
+            let document = Document::parse(&content, Some(newest))
+                .map_err(|error| Seen::new(error.outcome(), error.to_string()))?;
+            Ok((document, content))
+        })?;
+        trail.push(shown);
+        let child = descend(session, Scope::EveryHttps, document, content, trail)?;
+        trail.pop();
+        replace(&mut value, slot, &child.into_bytes());
+    }
+    Ok(Resolved::Rewritten(value))
+}
+
+/// Whether a reference is ours to fetch; an error where it is but cannot be.
+fn in_scope(scope: Scope, slot: Slot, mut resource: Resource) -> Result<Option<Wanted>, Failure> {
+    let url = match Url::parse(resource.source.expose()) {
+        Ok(mut url) => {
+            let named = |(name, _): &(String, _)| name.eq_ignore_ascii_case("authorization");
+            if let Some(token) = url.take_token().filter(|_| !resource.headers.iter().any(named)) {
+                let value = Secret::new(format!("Bearer {}", token.expose()));
+                resource.headers.push(("Authorization".to_owned(), value));
+            }
+            url
+        }
+        Err(BadUrl::NotHttps) if !plain_machine_config(&resource) => return Ok(None),
+        Err(_) if scope == Scope::MachineConfigs => return Ok(None),
+        Err(error) => {
+            let found = format!("{slot} is {error}");
+            return Err(
+                Failure::new(Outcome::NothingToFetch, found).expected("https://<host>[:<port>]/<path>")
+            );
+        }
+    };
+    let ours = scope == Scope::EveryHttps || url.pool().is_some();
+    Ok(ours.then_some(Wanted { slot, resource, url }))
+}
+
+/// The server's plain-text port: Ignition would be handed the config, and the header, in clear.
+fn plain_machine_config(resource: &Resource) -> bool {
+    let https = resource.source.expose().strip_prefix("http://").map(|rest| format!("https://{rest}"));
+    https.and_then(|url| Url::parse(&url).ok()).is_some_and(|url| url.pool().is_some())
+}
+
+/// Puts the content in the place of the reference to it. All else in the document stays.
+fn replace(value: &mut Value, slot: Slot, content: &[u8]) {
+    let config = &mut value["ignition"]["config"];
+    let entry = match slot {
+        Slot::Merge(at) => &mut config["merge"][at],
+        Slot::Replace => &mut config["replace"],
+    };
+    if let Some(entry) = entry.as_object_mut() {
+        entry.remove("httpHeaders"); // what carried credentials; a data: URL must not have any
+        entry.remove("compression"); // the content is decompressed by now
+        entry.insert("source".to_owned(), Value::String(dataurl::encode(content)));
+        let hash = format!("sha512-{}", hex(&Sha512::digest(content)));
+        entry.insert("verification".to_owned(), json!({ "hash": hash }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resource(source: &str) -> Resource {
+        Resource { source: Secret::new(source.to_owned()), gzip: false, hash: None, headers: Vec::new() }
+    }
+
+    fn scoped(scope: Scope, source: &str) -> Result<bool, Outcome> {
+        in_scope(scope, Slot::Merge(0), resource(source))
+            .map(|wanted| wanted.is_some())
+            .map_err(|f| f.outcome)
+    }
+
+    #[test]
+    fn which_references_are_fetched() {
+        use Scope::{EveryHttps, MachineConfigs};
+        for (source, machine_configs, every) in [
+            ("https://h/config/worker", Ok(true), Ok(true)),
+            ("https://h/other", Ok(false), Ok(true)),
+            ("data:,{}", Ok(false), Ok(false)),
+            ("s3://b/k", Ok(false), Ok(false)),
+            ("http://h/other", Ok(false), Ok(false)),
+            ("http://h/config/worker", Ok(false), Err(Outcome::NothingToFetch)),
+            ("https://u:p@h/config/worker", Ok(false), Err(Outcome::NothingToFetch)),
+        ] {
+            assert_eq!(scoped(MachineConfigs, source), machine_configs, "{source}");
+            assert_eq!(scoped(EveryHttps, source), every, "{source}");
+        }
+    }
+
+    #[test]
+    fn only_the_reference_changes() {
+        let mut value = json!({"ignition": {"version": "3.2.0", "config": {"merge": [{"source": "data:,x"},
+            {"source": "https://h/?token=t", "httpHeaders": [{"name": "A", "value": "b"}], "compression": "gzip",
+             "verification": {"hash": "sha256-00"}, "unknown": 1}]}}, "storage": {"files": [{"path": "/x"}]}});
+        let mut wanted = value.clone();
+        replace(&mut value, Slot::Merge(1), b"{}");
+        let hash = format!("sha512-{}", hex(&Sha512::digest(b"{}")));
+        wanted["ignition"]["config"]["merge"][1] =
+            json!({"source": "data:;base64,e30=", "verification": {"hash": hash}, "unknown": 1});
+        assert_eq!(value, wanted);
+    }
+}

@@ -1,0 +1,39 @@
+//! Owns: the agreement between README.md's tables and the constants that they mirror.
+
+use oneboot_firstboot::exit::TABLE;
+use oneboot_firstboot::outcome::{Outcome, Policy};
+
+const README: &str = include_str!("../README.md");
+
+#[test]
+fn every_outcome_has_exactly_its_rows() {
+    for outcome in Outcome::ALL {
+        let then = match outcome.policy() {
+            Policy::Done => "done",
+            Policy::Forever => "retried for ever",
+            Policy::Patient => "retried slowly until `give_up_after`",
+            Policy::Three => "three tries",
+            Policy::StepDown => "one spec older, at once",
+            Policy::AtOnce => "at once",
+        };
+        let (name, seen, id) = (outcome.name(), outcome.seen(), outcome.message_id());
+        let row = format!("| `{name}` | {seen} | {then} | {} | `{id}` |\n", outcome.exit().code());
+        assert_eq!(README.matches(&row).count(), 1, "missing: {row}");
+        let advice = format!("| `{name}` | {} |\n", outcome.advice());
+        assert_eq!(
+            README.matches(&advice).count(),
+            usize::from(outcome.policy() != Policy::Done),
+            "{advice}"
+        );
+    }
+    let rows = README.lines().filter(|line| line.contains("| `b8d1c3a1f7a34a0e9a64f2f1c7de")).count();
+    assert_eq!(rows, Outcome::ALL.len(), "a row without an outcome");
+}
+
+#[test]
+fn every_exit_code_has_its_row() {
+    for (exit, name, meaning) in TABLE {
+        let row = format!("| {} | `{name}` | {meaning} |\n", exit.code());
+        assert_eq!(README.matches(&row).count(), 1, "missing: {row}");
+    }
+}
