@@ -43,7 +43,11 @@ impl Console {
     ///
     /// # Errors
     /// When the machine ends or `deadline` passes before, with the console's last lines.
-    pub fn wait_for<T>(&self, deadline: Instant, mut wanted: impl FnMut(&str) -> Option<T>) -> anyhow::Result<T> {
+    pub fn wait_for<T>(
+        &self,
+        deadline: Instant,
+        mut wanted: impl FnMut(&str) -> Option<T>,
+    ) -> anyhow::Result<T> {
         loop {
             match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(line) => {
@@ -51,7 +55,9 @@ impl Console {
                         return Ok(found);
                     }
                 }
-                Err(RecvTimeoutError::Disconnected) => anyhow::bail!("the machine ended first\n{}", self.tail()),
+                Err(RecvTimeoutError::Disconnected) => {
+                    anyhow::bail!("the machine ended first\n{}", self.tail())
+                }
                 Err(RecvTimeoutError::Timeout) => anyhow::bail!("the machine took too long\n{}", self.tail()),
             }
         }

@@ -13,7 +13,12 @@ use anyhow::Context as _;
 ///
 /// # Errors
 /// When a file cannot be written, or `cpio` fails.
-pub fn with_files(built: &Path, files: &[(String, Vec<u8>)], scratch: &Path, out: &Path) -> anyhow::Result<()> {
+pub fn with_files(
+    built: &Path,
+    files: &[(String, Vec<u8>)],
+    scratch: &Path,
+    out: &Path,
+) -> anyhow::Result<()> {
     fs::copy(built, out).with_context(|| format!("copying {}", built.display()))?;
     if files.is_empty() {
         return Ok(());
@@ -25,10 +30,15 @@ pub fn with_files(built: &Path, files: &[(String, Vec<u8>)], scratch: &Path, out
         fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
         fs::write(&path, bytes).with_context(|| format!("writing {}", path.display()))?;
     }
-    let names = Command::new("find").args([".", "-mindepth", "1"]).current_dir(&tree).output().context("starting find")?;
+    let names = Command::new("find")
+        .args([".", "-mindepth", "1"])
+        .current_dir(&tree)
+        .output()
+        .context("starting find")?;
     let list = scratch.join("initramfs-names");
     fs::write(&list, names.stdout).context("writing the list of names")?;
-    let mut archive = File::options().append(true).open(out).with_context(|| format!("opening {}", out.display()))?;
+    let mut archive =
+        File::options().append(true).open(out).with_context(|| format!("opening {}", out.display()))?;
     archive.seek(SeekFrom::End(0)).context("finding the end of the initramfs")?;
     // newc is the format the kernel reads; in an initramfs everything is root's.
     let status = Command::new("cpio")

@@ -169,7 +169,8 @@ fn command(image: &Image, dir: &Path, boot: &Boot) -> anyhow::Result<Command> {
     // `max` panics in cmpxchg16b under multi-threaded emulation; without it this one never has.
     command.args(["-cpu", "qemu64,cx16=off", "-smp", "2", "-m", "1024"]);
     command.arg("-kernel").arg(image.kernel()).arg("-initrd").arg(dir.join("initrd.img"));
-    let arguments: Vec<&str> = ARGUMENTS.iter().copied().chain(boot.arguments.iter().map(String::as_str)).collect();
+    let arguments: Vec<&str> =
+        ARGUMENTS.iter().copied().chain(boot.arguments.iter().map(String::as_str)).collect();
     command.arg("-append").arg(arguments.join(" "));
     // unsafe: the disk is a copy that is thrown away.
     command.arg("-drive").arg(format!("file={},format=raw,if=virtio,cache=unsafe", disk(dir).display()));
@@ -199,8 +200,12 @@ fn command(image: &Image, dir: &Path, boot: &Boot) -> anyhow::Result<Command> {
 
 /// Copies an image without its holes, which are four fifths of it.
 fn copy_sparse(from: &Path, to: &Path) -> anyhow::Result<()> {
-    let status =
-        Command::new("cp").args(["--sparse=always", "--reflink=auto"]).arg(from).arg(to).status().context("starting cp")?;
+    let status = Command::new("cp")
+        .args(["--sparse=always", "--reflink=auto"])
+        .arg(from)
+        .arg(to)
+        .status()
+        .context("starting cp")?;
     anyhow::ensure!(status.success(), "cp {} {}: {status}", from.display(), to.display());
     Ok(())
 }

@@ -105,7 +105,8 @@ mod tests {
         let forms = forms(token);
         for text in [
             format!("Authorization: Bearer {token}"),
-            "https://mcs/config/worker?token=q%2Bw%2FertyuiopasdfghjklzxcvbnmM0123".replace("mM", "m") + "456789ABCDE%3D",
+            "https://mcs/config/worker?token=q%2Bw%2FertyuiopasdfghjklzxcvbnmM0123".replace("mM", "m")
+                + "456789ABCDE%3D",
             BASE64_STANDARD.encode(token),
             BASE64_STANDARD.encode(format!("x{token}")),
             BASE64_STANDARD.encode(format!("xy{token}z")),
