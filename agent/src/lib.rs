@@ -4,6 +4,7 @@
 
 pub mod api;
 pub mod apply;
+pub mod bus;
 pub mod cli;
 pub mod clock;
 pub mod commands;

@@ -45,7 +45,7 @@ fn every_ignition_case_gives_ignitions_tree() {
             Some(_) if name.starts_with("files.") => assert!(wrong.is_empty(), "{name}: {wrong:?}"),
             // A difference that is gone must leave the list.
             Some((_, why)) if name != "groups.ensure.idempotent" => {
-                assert!(!wrong.is_empty(), "{name}: no longer different ({why})")
+                assert!(!wrong.is_empty(), "{name}: no longer different ({why})");
             }
             Some(_) => {}
         }
