@@ -54,7 +54,7 @@ const ARGUMENTS: &[&str] = &[
 pub struct Boot {
     /// Kernel arguments, beside those of every boot.
     pub arguments: Vec<String>,
-    /// fw_cfg files: name and content.
+    /// `fw_cfg` files: name and content.
     pub fw_cfg: Vec<(String, Vec<u8>)>,
     /// SMBIOS type 11 strings.
     pub smbios: Vec<Vec<u8>>,

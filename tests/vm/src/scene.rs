@@ -147,7 +147,7 @@ impl Scene {
     }
 }
 
-/// A boot with this pointer as QEMU's fw_cfg gives it to Ignition.
+/// A boot with this pointer as QEMU's `fw_cfg` gives it to Ignition.
 pub fn pointer_in_firmware(pointer: &Value) -> Boot {
     Boot {
         fw_cfg: vec![("opt/com.coreos/config".to_owned(), pointer.to_string().into_bytes())],
@@ -156,7 +156,7 @@ pub fn pointer_in_firmware(pointer: &Value) -> Boot {
 }
 
 impl Boot {
-    /// With the token as a system credential in fw_cfg.
+    /// With the token as a system credential in `fw_cfg`.
     #[must_use]
     pub fn token_in_fw_cfg(mut self, token: &str) -> Self {
         self.fw_cfg.push(("opt/io.systemd.credentials/oneboot.token".to_owned(), token.as_bytes().to_vec()));
