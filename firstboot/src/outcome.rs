@@ -228,6 +228,19 @@ mod tests {
     }
 
     #[test]
+    fn the_limits_are_the_documented_ones() {
+        let limits = Limits::default();
+        let schedule = |backoff: Backoff| [backoff.floor, backoff.first, backoff.cap].map(|d| d.as_millis());
+        assert_eq!(limits.stall, at(20));
+        assert_eq!(limits.give_up_after, Some(at(900)));
+        assert_eq!(limits.retry_after, at(300));
+        assert_eq!(schedule(limits.fast), [0, 200, 30_000]);
+        assert_eq!(schedule(limits.slow), [5000, 5000, 60_000]);
+        assert_eq!((limits.body, limits.decompressed), (32 << 20, 64 << 20));
+        assert_eq!((limits.redirects, limits.depth, limits.data_tries), (3, 8, 3));
+    }
+
+    #[test]
     fn the_networks_and_the_servers_faults_are_retried_for_ever() {
         use Outcome::{EmptyConfig, ServerError, Stalled, TlsFailed, Truncated, Unreachable};
         for outcome in [Unreachable, TlsFailed, Stalled, Truncated, ServerError, EmptyConfig] {

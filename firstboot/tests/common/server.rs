@@ -5,6 +5,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// One answer.
 #[derive(Clone)]
@@ -15,6 +16,8 @@ pub enum Answer {
     Raw(Vec<u8>),
     /// These bytes, then silence until the client leaves.
     Hang(Vec<u8>),
+    /// These bytes, one at a time, with this much time after each.
+    Drip(Vec<u8>, Duration),
 }
 
 pub fn ok(body: impl AsRef<[u8]>) -> Answer {
@@ -152,6 +155,14 @@ fn converse(
                 stream.write_all(&bytes)?;
                 stream.end();
                 return stream.flush();
+            }
+            Answer::Drip(bytes, pace) => {
+                for byte in bytes {
+                    stream.write_all(&[byte])?;
+                    stream.flush()?;
+                    std::thread::sleep(pace); // slowness is what this answer is
+                }
+                return Ok(());
             }
             Answer::Hang(bytes) => {
                 stream.write_all(&bytes)?;
