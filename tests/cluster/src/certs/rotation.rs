@@ -103,7 +103,7 @@ impl Holding {
     /// What is to be written now, if anything.
     pub fn next(&self, names: &[String], now: OffsetDateTime) -> Result<Option<Step>, CertError> {
         let ca = self.ca()?;
-        let bundle = self.joined(&[ca.clone()], now);
+        let bundle = self.joined(std::slice::from_ref(&ca), now);
         if bundle != self.bundle {
             return Ok(Some(Step::Bundle(bundle)));
         }
