@@ -3,6 +3,7 @@
 //! Never does the work itself: that is `serve` and `cmd`.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde_json::json;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -117,6 +118,29 @@ enum Command {
         /// Everything.
         #[arg(long)]
         post: PathBuf,
+    },
+    /// Let requests to the API fail, as a busy or restarted one's do: for tests of who makes them.
+    Fault {
+        #[command(flatten)]
+        at: At,
+        /// 429, 410, or 410-event: an ERROR event to a watch, also to one that runs already.
+        #[arg(long, value_parser = ["429", "410", "410-event"])]
+        answer: String,
+        /// Whose path starts with this.
+        #[arg(long)]
+        path: String,
+        /// Whose user name starts with this, as `system:node:`.
+        #[arg(long, default_value = "")]
+        user: String,
+        /// Only these: get, list, watch, create, update, patch, delete.
+        #[arg(long)]
+        verb: Option<String>,
+        /// How many requests.
+        #[arg(long, default_value_t = 1)]
+        times: u32,
+        /// Seconds that a 429 asks to wait.
+        #[arg(long, default_value_t = 1)]
+        retry_after: u32,
     },
     /// Print the boot reports that nodes have sent, oldest first, one JSON object a line.
     Reports {
@@ -349,6 +373,11 @@ async fn run(command: Command) -> anyhow::Result<()> {
             cmd::machine_add(&at.client()?, &name, &pool).await
         }
         Command::Rendered { at, pool, pre, post } => cmd::rendered(&at.client()?, &pool, &pre, &post).await,
+        Command::Fault { at, answer, path, user, verb, times, retry_after } => {
+            let fault = json!({"answer": answer, "path": path, "user": user, "verb": verb, "times": times,
+                "retryAfter": retry_after});
+            at.client()?.post(crate::api::FAULTS, &fault).await.map(drop).map_err(Into::into)
+        }
         Command::Reports { at } => cmd::reports(&at.client()?).await,
     }
 }

@@ -9,14 +9,15 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::authn::{self, AUTHENTICATED, Token, User};
+use super::authn::{self, AUTHENTICATED, MASTERS, Token, User};
 use super::authz::{self, Attributes};
 use super::defaults::{self, PARTS};
+use super::faults::{self, Answer, Faults};
 use super::handlers::{self, Context};
 use super::request::Target;
 use super::status::Refusal;
 use super::store::Store;
-use super::{discovery, signer};
+use super::{discovery, signer, watch as watches};
 use crate::certs::{Authority, Pair, YEAR};
 use crate::http::{self, Body, Peer};
 use crate::kubeconfig::{Credential, Kubeconfig};
@@ -54,6 +55,7 @@ struct Api {
     store: Arc<Store>,
     tokens: Vec<Token>,
     extended: bool,
+    faults: Arc<Faults>,
 }
 
 /// Starts it: when this returns, requests are answered.
@@ -71,7 +73,12 @@ pub async fn start(options: Options, stop: watch::Receiver<bool>) -> anyhow::Res
     );
     let tokens = tokens(layout, &store, &url, serving_ca.certificate(), client_ca.certificate())?;
     let config = tls::server(&pair, Some(client_ca.certificate()))?;
-    let api = Arc::new(Api { store: Arc::clone(&store), tokens, extended: options.extended });
+    let api = Arc::new(Api {
+        store: Arc::clone(&store),
+        tokens,
+        extended: options.extended,
+        faults: Arc::new(Faults::new()),
+    });
     let (_, tls) = watch::channel(config); // never replaced: the API's own certificates do not rotate here
     let handler = move |request, peer| {
         let api = Arc::clone(&api);
@@ -111,7 +118,15 @@ impl Api {
             return Ok(answer);
         }
         let user = user.ok_or_else(Refusal::unauthorized)?;
+        if path == faults::PATH {
+            return self.add_fault(&user, &parts.method, body).await;
+        }
         let target = Target::parse(&parts.method, path, parts.uri.query())?;
+        match self.faults.take(&user.name, target.verb, path) {
+            Some((Answer::GoneEvent, refusal)) => return Ok(watches::ended(&refusal)),
+            Some((_, refusal)) => return Err(refusal),
+            None => {}
+        }
         let attributes = Attributes::from(&target);
         if !authz::allowed(&handlers::rules(&self.store), &user, &attributes) {
             let group = target.resource.group;
@@ -123,14 +138,33 @@ impl Api {
         }
         let content_type = text(header::CONTENT_TYPE).unwrap_or("application/json").to_owned();
         let body = http::read(body, LARGEST_BODY).await.ok_or_else(Refusal::too_large)?;
-        handlers::handle(&Context {
+        handlers::handle(Context {
             store: &self.store,
             target: &target,
             user: &user,
             content_type: &content_type,
             body: &body,
             extended: self.extended,
+            interrupted: Box::pin(Arc::clone(&self.faults).strike(user.name.clone(), path.to_owned())),
         })
+    }
+
+    async fn add_fault(
+        &self,
+        user: &User,
+        method: &hyper::Method,
+        body: Incoming,
+    ) -> Result<Response<Body>, Refusal> {
+        if !user.groups.iter().any(|group| group == MASTERS) {
+            return Err(Refusal::not_an_administrator(&user.name));
+        }
+        if method != hyper::Method::POST {
+            return Err(Refusal::method());
+        }
+        let body = http::read(body, LARGEST_BODY).await.ok_or_else(Refusal::too_large)?;
+        self.faults.add(&body)?;
+        let done = serde_json::json!({"kind": "Status", "apiVersion": "v1", "status": "Success"});
+        Ok(http::respond(hyper::StatusCode::CREATED, "application/json", done.to_string()))
     }
 }
 
@@ -165,8 +199,7 @@ fn tokens(
         return serde_json::from_slice(&text).with_context(|| format!("{} is damaged", path.display()));
     }
     let mut known = Vec::new();
-    let admin =
-        User { name: "system:admin".into(), groups: vec!["system:masters".into(), AUTHENTICATED.into()] };
+    let admin = User { name: "system:admin".into(), groups: vec![MASTERS.into(), AUTHENTICATED.into()] };
     let parts = PARTS.iter().map(|(part, account)| (*part, User::service_account(account)));
     for (who, user) in parts.chain([("admin", admin)]) {
         let token = stamp::token();

@@ -34,7 +34,7 @@ pub async fn settle(
         let Some(objects) = read(client).await? else {
             let secret = secret(MCS_CA, &first_ca(now)?, &[]);
             match create(client, "secrets", &secret).await {
-                Ok(_) | Err(Error::Status { code: 409, .. }) => continue, // another server, at the same moment
+                Ok(()) | Err(Error::Status { code: 409, .. }) => continue, // another server, at the same moment
                 Err(error) => return Err(error.into()),
             }
         };
@@ -125,18 +125,14 @@ async fn perform(client: &Client, objects: &Objects, step: Step, names: &[String
 }
 
 async fn write_bundle(client: &Client, objects: &Objects, bundle: &str) -> Result<(), Error> {
-    match &objects.bundle {
-        Some(stored) => {
-            let mut object = stored.clone();
-            object["data"]["ca-bundle.crt"] = bundle.into();
-            put(client, "configmaps", MCS_CA, &object).await
-        }
-        None => {
-            let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
-                "metadata": {"name": MCS_CA, "namespace": MCO_NAMESPACE}, "data": {"ca-bundle.crt": bundle}});
-            create(client, "configmaps", &object).await
-        }
+    if let Some(stored) = &objects.bundle {
+        let mut object = stored.clone();
+        object["data"]["ca-bundle.crt"] = bundle.into();
+        return put(client, "configmaps", MCS_CA, &object).await;
     }
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": MCS_CA, "namespace": MCO_NAMESPACE}, "data": {"ca-bundle.crt": bundle}});
+    create(client, "configmaps", &object).await
 }
 
 async fn read(client: &Client) -> anyhow::Result<Option<Objects>> {

@@ -9,6 +9,7 @@ use time::{Duration, OffsetDateTime};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::{Authority, CertError, Pair, YEAR};
+use crate::stamp;
 
 /// CA and serving certificate live for ten years (facts/mco.md 1.8).
 const LIFETIME: Duration = Duration::days(3650);
@@ -103,7 +104,7 @@ impl Holding {
     /// What is to be written now, if anything.
     pub fn next(&self, names: &[String], now: OffsetDateTime) -> Result<Option<Step>, CertError> {
         let ca = self.ca()?;
-        let bundle = self.joined(&[ca.clone()], now);
+        let bundle = self.joined(std::slice::from_ref(&ca), now);
         if bundle != self.bundle {
             return Ok(Some(Step::Bundle(bundle)));
         }
@@ -196,7 +197,8 @@ pub fn first_ca(now: OffsetDateTime) -> Result<Pair, CertError> {
     Authority::generate(&ca_name(now), now, LIFETIME).map(|(_, pair)| pair)
 }
 
-/// CAs must differ in name, or a verifier takes a certificate between two of them for a self-signed one.
+/// CAs must differ in name, also two of the same second: a verifier finds issuers by it, and would take a certificate
+/// between two of one name for a self-signed one.
 fn ca_name(now: OffsetDateTime) -> String {
-    format!("machine-config-server-ca@{}", now.unix_timestamp())
+    format!("machine-config-server-ca@{}-{}", now.unix_timestamp(), stamp::suffix())
 }

@@ -5,6 +5,7 @@ use rustls::ServerConfig;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
+use time::OffsetDateTime;
 use tokio::sync::watch;
 
 use super::server::Options;
@@ -24,21 +25,24 @@ pub(super) async fn run(
     client: Client,
     url: String,
     tls: watch::Sender<Arc<ServerConfig>>,
-    mut held: Holding,
+    held: Holding,
+    settled: OffsetDateTime,
 ) {
     let one = |plural: &str, name: &str| {
         format!("/api/v1/namespaces/{MCO_NAMESPACE}/{plural}?fieldSelector=metadata.name={name}")
     };
     let (ca, bundle, serving) = (one("secrets", MCS_CA), one("configmaps", MCS_CA), one("secrets", MCS_TLS));
     let informer = Informer::start(&client, &[&ca, &bundle, &serving]);
+    // From the moment that was judged, not from now: what has come due in between is not to be slept through.
+    let mut wake = held.wake(settled);
     loop {
         tokio::select! {
             () = informer.changed() => {}
-            () = options.clock.reaches(held.wake(options.clock.now())) => {}
+            () = options.clock.reaches(wake) => {}
         }
-        held = loop {
+        wake = loop {
             match pass(&options, &client, &url, &tls).await {
-                Ok(now) => break now,
+                Ok(next) => break next,
                 Err(error) => {
                     // The last good certificate goes on being served.
                     tracing::warn!(error = format!("{error:#}"), "cannot renew the serving certificate");
@@ -50,16 +54,18 @@ pub(super) async fn run(
     }
 }
 
+/// One look; when the next is due.
 async fn pass(
     options: &Options,
     client: &Client,
     url: &str,
     tls: &watch::Sender<Arc<ServerConfig>>,
-) -> anyhow::Result<Holding> {
-    let held = certs::settle(client, Some(&options.names), options.clock.now()).await?;
+) -> anyhow::Result<OffsetDateTime> {
+    let now = options.clock.now();
+    let held = certs::settle(client, Some(&options.names), now).await?;
     tls.send_replace(config(&held)?);
     publish(options, client, url, &held).await?;
-    Ok(held)
+    Ok(held.wake(now))
 }
 
 /// What the listener needs.

@@ -56,7 +56,8 @@ struct Server {
 
 /// Starts it: when this returns, requests are answered.
 pub async fn start(options: Options, client: Client, stop: watch::Receiver<bool>) -> anyhow::Result<Running> {
-    let held = certs::settle(&client, Some(&options.names), options.clock.now())
+    let now = options.clock.now();
+    let held = certs::settle(&client, Some(&options.names), now)
         .await
         .context("cannot get the serving certificate")?;
     let (sender, tls) = watch::channel(renew::config(&held)?);
@@ -73,7 +74,7 @@ pub async fn start(options: Options, client: Client, stop: watch::Receiver<bool>
         let server = Arc::clone(&server);
         async move { server.answer(request, peer).await }
     });
-    let renewing = renew::run(options, client, url.clone(), sender, held);
+    let renewing = renew::run(options, client, url.clone(), sender, held, now);
     let task = tokio::spawn(async move {
         tokio::select! {
             () = serving => {}

@@ -139,6 +139,13 @@ fn parts_as_separate_processes() {
     let alone = run(&dir, &["pointer"], "");
     assert_eq!(alone.status.code(), Some(78), "{}", text(&alone.stderr));
     assert!(text(&alone.stderr).contains("oneboot-cluster serve"), "says what to type");
+    let nothing = run(&dir, &["certs", "rotate"], "");
+    assert_eq!(nothing.status.code(), Some(78), "{}", text(&nothing.stderr));
+    assert!(
+        text(&nothing.stderr).contains("no machine config server has run yet"),
+        "{}",
+        text(&nothing.stderr)
+    );
     let _mcs = Serving::start(&dir, &["--only", "mcs"]);
     let _renderer = Serving::start(&dir, &["--only", "renderer"]);
     let applied = run(&dir, &["apply", "-f", "-"], CONFIG);
