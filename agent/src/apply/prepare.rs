@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use super::{Error, Request};
 use crate::{
+    enablement::Farm,
     ignition::{self, Owner, Target},
     observe, paths,
     plan::{
@@ -13,9 +14,10 @@ use crate::{
         diff::{self, Refusal},
         effect::{self, Action, Effect, Rules},
         os,
+        uses::{self, Uses},
         wanted::{self, Facts, Node, Original, Originals, Wanted},
     },
-    root::{Root, has_extension},
+    root::{Kind, Root, has_extension},
     tree::{Cause, Change, Content, Entry, Make, Stage},
 };
 
@@ -76,7 +78,9 @@ pub(super) fn prepare(root: &Root, request: &Request) -> Result<Prepared, Error>
     });
 
     let impact = Impact::load(impact_files(root)?).map_err(|e| Error::Refused(e.to_string()))?;
-    let rules = Rules::new(request.phase, request.policy, &impact, request.unknown_path, &target.units);
+    let uses = uses(root, &target, &farm)?;
+    let rules =
+        Rules::new(request.phase, request.policy, &impact, request.unknown_path, &target.units, &uses);
     let effects: Vec<Effect> = changes.iter().map(|c| rules.effect(c)).collect();
     let mut notes = wants.notes;
     notes.extend(target.warnings.iter().map(|w| format!("warning: {w}")));
@@ -228,6 +232,31 @@ fn merged(mut changes: Vec<Change>, more: Vec<Change>) -> Vec<Change> {
     }
     changes.sort_by_cached_key(diff::order);
     changes
+}
+
+/// Links that lead from what units name to what they really read: those of the config, and of the tree where it has none.
+fn uses(root: &Root, target: &Target, farm: &Farm) -> Result<Uses, Error> {
+    let new_units =
+        target.units.iter().map(|u| u.name.clone()).filter(|name| !farm.before.contains_key(name));
+    let mut uses = Uses { new_units: new_units.collect(), ..Uses::default() };
+    let mut todo: Vec<String> = uses::named(&target.units).into_iter().map(|(_, path)| path).collect();
+    while let Some(path) = todo.pop() {
+        let wanted = target.links.iter().find(|l| l.path == path && !l.hard).map(|l| l.target.clone());
+        let found = match wanted {
+            Some(wanted) => Some(wanted),
+            None if root.lstat(&path)?.is_some_and(|s| s.kind == Kind::Symlink) => {
+                Some(root.readlink(&path)?)
+            }
+            None => None,
+        };
+        if let Some(found) = found
+            && !uses.links.contains_key(&path)
+        {
+            todo.push(uses::absolute(&path, &found));
+            uses.links.insert(path, found);
+        }
+    }
+    Ok(uses)
 }
 
 fn impact_files(root: &Root) -> Result<Vec<(String, String)>, Error> {
