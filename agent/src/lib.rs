@@ -2,6 +2,7 @@
 //!
 //! Every part works offline on any tree; only `run` talks to a cluster. README.md has the commands and the contracts.
 
+pub mod accounts;
 pub mod api;
 pub mod apply;
 pub mod bus;
