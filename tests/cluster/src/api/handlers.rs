@@ -176,7 +176,7 @@ fn parse(context: &Context<'_>) -> Result<Value, Refusal> {
     }
     if context.content_type.starts_with("application/yaml") {
         let text = std::str::from_utf8(context.body).unwrap_or_default();
-        return serde_yaml_ng::from_str(text).map_err(|_| Refusal::bad_request("the body is not YAML"));
+        return serde_norway::from_str(text).map_err(|_| Refusal::bad_request("the body is not YAML"));
     }
     serde_json::from_slice(context.body).map_err(|_| Refusal::bad_request("the body is not JSON"))
 }
