@@ -2,8 +2,10 @@
 //!
 //! Every part works offline on any tree; only `run` talks to a cluster. README.md has the commands and the contracts.
 
+pub mod accounts;
 pub mod api;
 pub mod apply;
+pub mod bus;
 pub mod cli;
 pub mod clock;
 pub mod commands;

@@ -77,6 +77,10 @@ pub const GROUP: [&str; 2] = ["/etc/group", "/usr/lib/group"];
 
 /// The report while it is still where firstboot wrote it.
 pub const FIRSTBOOT_REPORT_RUN: &str = "/run/oneboot/firstboot.json";
+/// Memory that is gone after a boot.
+pub const RUN: &str = "/run";
+/// Where new users' first files come from (useradd(8)).
+pub const SKEL: &str = "/etc/skel";
 /// Where [`RUN_STATUS`] is; everybody may look.
 pub const RUN_DIR: &str = "/run/oneboot";
 /// What MCD renames the seed to once it has taken it (without the last `s`: facts/mco.md 3.2).

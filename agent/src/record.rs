@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     paths,
-    plan::Phase,
+    plan::{Disruption, Phase},
     root::{self, Root},
     state::{Name, State},
 };
@@ -55,6 +55,12 @@ pub struct Record {
     pub phase: Option<RecordedPhase>,
     /// Reboots that this agent has taken.
     pub reboots_taken: u32,
+    /// Files, links and folders that the last apply changed.
+    #[serde(default)]
+    pub files_written: u64,
+    /// What the last apply still needs before all of it is in effect; on a tree that is not running, nobody takes it.
+    #[serde(default)]
+    pub reboot_needed: Option<Disruption>,
     /// What the last decision about the desired configuration was based on: only a change of it is news.
     #[serde(default)]
     pub basis: Basis,
@@ -121,6 +127,8 @@ impl Record {
             applied: None,
             phase: None,
             reboots_taken: 0,
+            files_written: 0,
+            reboot_needed: None,
             basis: Basis::default(),
             history: Vec::new(),
         }

@@ -15,8 +15,8 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Report {
-    /// The boot in which it was written.
-    pub boot_id: String,
+    /// The boot in which it was written, where firstboot could read it.
+    pub boot_id: Option<String>,
     /// The pool whose configuration was fetched.
     pub pool: Option<String>,
     /// Who answered.
@@ -84,6 +84,30 @@ mod tests {
         assert_eq!(address("192.0.2.7:22623").as_deref(), Some("192.0.2.7"));
         assert_eq!(address("[2001:db8::1]:22623").as_deref(), Some("2001:db8::1"));
         assert_eq!(address("api-int"), None);
+    }
+
+    #[test]
+    fn what_firstboot_writes_is_what_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        let written = |report: &oneboot_firstboot::report::Report| {
+            report.write(&dir.path().join(paths::FIRSTBOOT_REPORT.trim_start_matches('/'))).unwrap();
+            Report::read(&root).unwrap().unwrap()
+        };
+        // A boot in which nothing was found out: every key there, every value null.
+        assert_eq!(written(&oneboot_firstboot::report::Report::new(None)).pool, None);
+
+        let mut report = oneboot_firstboot::report::Report::new(Some("boot-a".into()));
+        report.pool = Some("worker".into());
+        report.mcs_host = Some(oneboot_firstboot::report::McsHost {
+            name: "api-int".into(),
+            address: Some("192.0.2.7".into()),
+        });
+        report.phase("fetch", 4_000_000, 4_012_000);
+        let read = written(&report);
+        assert_eq!((read.boot_id.as_deref(), read.pool.as_deref()), (Some("boot-a"), Some("worker")));
+        assert_eq!(read.address().map(|ip| ip.to_string()).as_deref(), Some("192.0.2.7"));
+        assert_eq!(read.phases, [Phase { name: "fetch".into(), start_us: 4_000_000, end_us: 4_012_000 }]);
     }
 
     #[test]

@@ -434,6 +434,8 @@ impl Run<'_> {
                     applied.units_changed
                 );
                 self.record.applied.clone_from(&self.record.desired);
+                self.record.files_written = applied.files_written as u64;
+                self.record.reboot_needed = applied.reboot_needed;
                 self.applied = Some(applied);
                 Ok(Event::Applied)
             }

@@ -47,7 +47,7 @@ struct Moment<'a> {
 
 /// The boots in which something happened, in that order.
 fn boots<'a>(report: Option<&'a Report>, record: Option<&'a Record>) -> Vec<&'a str> {
-    let reported = report.map(|report| report.boot_id.as_str());
+    let reported = report.and_then(|report| report.boot_id.as_deref());
     let recorded = record.iter().flat_map(|record| record.history.iter().map(|entry| entry.boot_id.as_str()));
     let mut boots = Vec::new();
     for boot in reported.into_iter().chain(recorded) {
@@ -60,7 +60,11 @@ fn boots<'a>(report: Option<&'a Report>, record: Option<&'a Record>) -> Vec<&'a 
 
 fn moments<'a>(report: Option<&'a Report>, record: Option<&'a Record>, boot: &str) -> Vec<Moment<'a>> {
     let mut moments = Vec::new();
-    for phase in report.iter().filter(|report| report.boot_id == boot).flat_map(|report| &report.phases) {
+    for phase in report
+        .iter()
+        .filter(|report| report.boot_id.as_deref() == Some(boot))
+        .flat_map(|report| &report.phases)
+    {
         moments.push(Moment {
             at_us: phase.start_us,
             lasted_us: Some(phase.end_us.saturating_sub(phase.start_us)),
@@ -121,7 +125,7 @@ mod tests {
     #[test]
     fn one_line_per_event_in_order_with_its_distance_to_the_one_before() {
         let report = Report {
-            boot_id: "boot-a".into(),
+            boot_id: Some("boot-a".into()),
             phases: vec![Phase { name: "fetch".into(), start_us: 4_000_000, end_us: 4_012_000 }],
             ..Report::default()
         };

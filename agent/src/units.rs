@@ -6,8 +6,8 @@
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no bus to ask on (exit 75).
-    #[error("cannot reach the system bus")]
-    NoBus(#[source] anyhow::Error),
+    #[error("cannot reach systemd on the system bus")]
+    NoBus(#[source] zbus::Error),
     /// The manager refused the request.
     #[error("systemd refused to {verb} {unit}: {message}")]
     Refused {

@@ -311,3 +311,107 @@ fn restart_old(work: &Work, reached: &Reached) {
         let _ = work.units.job(again, unit);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::RefCell, fs};
+
+    use super::*;
+    use crate::{tree::Cause, units};
+
+    /// A manager that writes down what it is asked, and fails one job.
+    struct Fake {
+        asked: RefCell<Vec<String>>,
+        active: bool,
+        fails: &'static str,
+    }
+
+    impl Units for Fake {
+        fn daemon_reload(&self) -> Result<(), units::Error> {
+            self.asked.borrow_mut().push("daemon-reload".to_owned());
+            Ok(())
+        }
+        fn job(&self, job: Job, unit: &str) -> Result<(), units::Error> {
+            let first = !self.asked.borrow().iter().any(|a| a.ends_with(unit));
+            self.asked.borrow_mut().push(format!("{} {unit}", job.verb()));
+            if unit == self.fails && first {
+                return Err(units::Error::Job {
+                    verb: job.verb(),
+                    unit: unit.to_owned(),
+                    result: "failed".to_owned(),
+                });
+            }
+            Ok(())
+        }
+        fn is_active(&self, _unit: &str) -> Result<bool, units::Error> {
+            Ok(self.active)
+        }
+    }
+
+    fn live(active: bool) -> (Result<Done, Error>, Vec<String>, String) {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("var/lib/oneboot")).unwrap();
+        fs::write(dir.path().join("conf"), "old").unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        let from = observe::entry(&root, "/conf").unwrap();
+        let Entry::File { mode, uid, gid, .. } = from else { panic!("{from:?}") };
+        let to = Entry::File { digest: crate::tree::Digest::of(b"new"), mode, uid, gid };
+        let change = Change {
+            path: "/conf".to_owned(),
+            from,
+            to,
+            make: Make::File(Content::new(*b"new")),
+            stage: Stage::Files,
+            cause: Cause::Record,
+            kind: "write",
+            reason: String::new(),
+        };
+        let fake = Fake { asked: RefCell::default(), active, fails: "b.service" };
+        let restart = |unit: &str| Action::Unit(Job::Restart, unit.to_owned());
+        let work = Work {
+            root: &root,
+            changes: &[change],
+            actions: &[
+                Action::DaemonReload,
+                restart("a.service"),
+                restart("b.service"),
+                restart("c.service"),
+            ],
+            units: &fake,
+            desired: "d",
+            deployment: None,
+            verify: &|| Ok(Vec::new()),
+        };
+        let outcome = run(&work, &mut |_| {});
+        let now = fs::read_to_string(dir.path().join("conf")).unwrap();
+        (outcome, fake.asked.into_inner(), now)
+    }
+
+    #[test]
+    fn a_unit_that_was_active_and_does_not_come_back_takes_everything_back() {
+        let (outcome, asked, now) = live(true);
+        let e = outcome.unwrap_err();
+        assert!(
+            matches!(&e, Error::RolledBack { cause } if cause == "restart of b.service ended with \"failed\""),
+            "{e}"
+        );
+        assert_eq!(now, "old");
+        let expected = [
+            "daemon-reload",
+            "restart a.service",
+            "restart b.service",
+            "daemon-reload",
+            "restart b.service",
+            "restart a.service",
+        ];
+        assert_eq!(asked, expected, "old units run from old files again, last first");
+    }
+
+    #[test]
+    fn a_unit_that_was_never_active_and_fails_is_a_warning() {
+        let (outcome, asked, now) = live(false);
+        let done = outcome.unwrap();
+        assert_eq!((done.warnings.len(), done.units_changed, now.as_str()), (1, 2, "new"));
+        assert_eq!(asked.last().unwrap(), "restart c.service", "the others are not held up");
+    }
+}

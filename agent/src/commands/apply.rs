@@ -8,10 +8,11 @@ use super::{
 };
 use crate::{
     apply::{self, Error, Progress},
+    bus::SystemBus,
     cli::Offline,
     exit,
     plan::table,
-    units::NoUnits,
+    units::{NoUnits, Units},
 };
 
 /// Runs the verb.
@@ -22,13 +23,20 @@ pub fn run(o: &Offline) -> Outcome {
         Progress::Phase(phase) => eprintln!("{phase} ..."),
         Progress::Unit(verb, unit) => eprintln!("{verb} {unit} ..."),
     };
-    let applied = apply::apply(&inputs.root, &inputs.request(), &NoUnits, &mut progress).map_err(|e| {
-        if let Error::TooDisruptive { plan, .. } = &e {
-            eprint!("{}", table::render(plan));
-            eprintln!("nothing was changed; to allow it: --max-disruption {}", plan.disruption);
-        }
-        failure(e)
-    })?;
+    let units: Box<dyn Units> = if inputs.root.is_system() {
+        // Asked for first: without a bus nothing is changed (exit 75).
+        Box::new(SystemBus::connect().map_err(|e| failure(Error::Units(e)))?)
+    } else {
+        Box::new(NoUnits)
+    };
+    let applied =
+        apply::apply(&inputs.root, &inputs.request(), units.as_ref(), &mut progress).map_err(|e| {
+            if let Error::TooDisruptive { plan, .. } = &e {
+                eprint!("{}", table::render(plan));
+                eprintln!("nothing was changed; to allow it: --max-disruption {}", plan.disruption);
+            }
+            failure(e)
+        })?;
     print!("{}", table::render(&applied.plan));
     if let Some(reboot) = applied.reboot_needed {
         println!("laid down; a {reboot} finishes it");

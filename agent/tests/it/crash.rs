@@ -247,8 +247,8 @@ fn a_kill_at_every_call_of_a_recovery_is_recovered_from() {
     let all = points(&agent("apply", root.path(), &scene.config), &scene.log);
     // Before anything, in the middle of the renames, and just before it is closed.
     let renames: Vec<_> = all.iter().filter(|p| p.call.starts_with("rename")).collect();
-    let crashes = [renames[1], renames[renames.len() / 2], renames[renames.len() - 1]];
-    for crash in crashes {
+    let moments = [renames[1], renames[renames.len() / 2], renames[renames.len() - 1]];
+    for crash in moments {
         let crashed = || {
             let root = fixture();
             assert!(!hit(&agent("apply", root.path(), &scene.config), crash, "signal=SIGKILL").success());

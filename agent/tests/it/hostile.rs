@@ -126,7 +126,7 @@ fn values_that_no_spec_knows() {
     refused(&files(remote), "/a: found a source with https");
     for (section, what) in [("disks", "storage.disks"), ("luks", "storage.luks"), ("raid", "storage.raid")] {
         let entry = json!({"name": "n", "device": "/dev/d"});
-        refused(&ignition(json!({"storage": {section: [entry]}})), &format!("{what}"));
+        refused(&ignition(json!({"storage": {section: [entry]}})), what);
         let config = ignition(json!({"storage": {section: [{"name": "n", "device": "/dev/d"}]}}));
         refused(&config, "neededBeforeNodeApproved: true");
     }

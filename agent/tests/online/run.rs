@@ -16,6 +16,7 @@ use oneboot_agent::{
     config::Settings,
     paths,
     plan::Disruption,
+    record::Record,
     run::{Ending, Error, Given, run},
     status::Status,
     units::NoUnits,
@@ -215,6 +216,10 @@ fn from_approval_to_settled_without_a_reboot() {
     let status = scene.status();
     assert_eq!((status.state.to_string(), status.reboots_taken), ("Settled".to_owned(), 0));
     assert_eq!(status.applied.as_deref(), Some(WANTED));
+    let record = Record::read(&scene.tree.root).unwrap().unwrap();
+    assert!(record.files_written > 0);
+    let way: Vec<_> = record.history.iter().map(|entry| entry.state.to_string()).collect();
+    assert_eq!(way, ["Waiting", "Approved", "Pulled", "Planned", "Applied", "Settled"]);
     assert!(scene.tree.path(paths::SETTLED).exists());
     let asked: Vec<_> =
         scene.server.asked.try_iter().filter(|asked| asked.target == config_path(WANTED)).collect();
@@ -237,8 +242,12 @@ fn from_approval_to_settled_without_a_reboot() {
 
 /// Runs until the agent has given up on what it pulled, and returns the reason. Nothing may have changed.
 fn blocked(scene: &Scene) -> String {
+    blocked_with(scene, Settings::default())
+}
+
+fn blocked_with(scene: &Scene, settings: Settings) -> String {
     let before = scene.rest();
-    let _service = scene.start(Settings::default());
+    let _service = scene.start(settings);
     scene.approve();
     let _keeper = scene.watch("nodes");
     let _change = scene.watch("nodes"); // for another desired configuration: the agent has nothing else to do now
@@ -268,6 +277,20 @@ fn another_configuration_than_the_one_asked_for_blocks_and_changes_nothing() {
     let config = rendered(OTHER, "/etc/motd", "x");
     let reason = blocked(&Scene::new(&[(config_path(WANTED), Some(config))]).with_seed(WANTED));
     assert_eq!(reason, format!("{WANTED}: the API sent {OTHER:?} instead"));
+}
+
+#[test]
+fn a_plan_above_the_cap_names_the_steps_that_cost_it_and_changes_nothing() {
+    let config = rendered(WANTED, "/opt/nobody-knows", "x");
+    let scene = Scene::new(&[(config_path(WANTED), Some(config))]).with_seed(WANTED);
+    let mut settings = Settings::default();
+    settings.max_disruption.value = Some(Disruption::Restart);
+    let reason = blocked_with(&scene, settings);
+    assert_eq!(
+        reason,
+        "the plan needs soft-reboot and at most restart is allowed: /opt/nobody-knows (soft-reboot); \
+         to allow it, set max_disruption = \"soft-reboot\""
+    );
 }
 
 #[test]

@@ -26,9 +26,9 @@ fn refused(world: &World, pointer: &Value, code: i32, saying: &[&str]) -> Finish
     assert_eq!(before.changes(&configuration(&node).expect("a look")), Vec::<String>::new());
     assert!(!node.path(paths::USER_IGN).exists(), "there is no hand-off after a failure");
     assert_eq!(
-        node.json(paths::REPORT).map(|report| report["class"].clone()).ok(),
+        node.json(paths::REPORT).map(|report| report["exit"].clone()).ok(),
         Some(Value::from(code)),
-        "the report names the class"
+        "the report names the exit code"
     );
     fetched
 }

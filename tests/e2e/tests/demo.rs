@@ -6,7 +6,7 @@ use oneboot_node::process::{Programs, finish};
 use serde_json::Value;
 
 fn demo(args: &[&str]) -> oneboot_node::process::Finished {
-    let demo = Programs::beside_this().expect("built programs").path("oneboot-demo");
+    let demo = Programs::beside_this().expect("built programs").path("oneboot-journey");
     finish(Command::new(demo).args(args)).expect("the demo runs")
 }
 

@@ -7,6 +7,7 @@ use oneboot_e2e::mcs;
 use oneboot_e2e::world::{World, agent_reaches, agent_shows};
 use oneboot_node::fixture;
 use oneboot_node::node::{Node, paths};
+use oneboot_node::process::Line;
 use serde_json::Value;
 
 /// From the first fetch to the end, and then the Machine Config Daemon's own question: is it as the full config says?
@@ -150,7 +151,7 @@ fn the_api_goes_away_and_comes_back() {
 }
 
 /// The name in the kubelet stand-in's line that says a CSR is filed.
-fn filed(line: &str) -> Option<String> {
+fn filed(line: &Line) -> Option<String> {
     let line: Value = serde_json::from_str(line).ok()?;
     (line["event"] == "csr-filed").then(|| line["detail"].as_str().unwrap_or_default().to_owned())
 }

@@ -49,6 +49,10 @@ impl Node {
     ) -> anyhow::Result<Self> {
         fs::create_dir(root).with_context(|| format!("creating the node's root {}", root.display()))?;
         copy_tree(&Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/image"), root)?;
+        // Folders that an image has and git cannot keep.
+        for folder in ["etc/kubernetes/cni/net.d", "home/core", "run", "var/lib"] {
+            fs::create_dir_all(root.join(folder)).with_context(|| format!("creating {folder}"))?;
+        }
         fs::write(root.join("etc/hostname"), format!("{name}\n")).context("naming the node")?;
         fs::create_dir_all(logs).with_context(|| format!("creating {}", logs.display()))?;
         Ok(Self {

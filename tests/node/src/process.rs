@@ -100,8 +100,25 @@ pub fn finish(command: &mut Command) -> anyhow::Result<Finished> {
 pub struct Child {
     name: String,
     inner: std::process::Child,
-    lines: Receiver<String>,
+    lines: Receiver<Line>,
     log: PathBuf,
+}
+
+/// A line that a child has printed.
+#[derive(Debug)]
+pub struct Line {
+    /// Without its end.
+    pub text: String,
+    /// Whether it came on standard error, where programs say what they do, or on standard output, where they leave results.
+    pub is_log: bool,
+}
+
+impl std::ops::Deref for Line {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.text
+    }
 }
 
 impl Child {
@@ -126,15 +143,15 @@ impl Child {
         let (sender, lines) = channel();
         let out = inner.stdout.take().context("stdout was asked for as a pipe")?;
         let err = inner.stderr.take().context("stderr was asked for as a pipe")?;
-        let both: [(Box<dyn std::io::Read + Send>, File); 2] =
-            [(Box::new(out), out_file), (Box::new(err), err_file)];
-        for (stream, mut file) in both {
+        let both: [(Box<dyn std::io::Read + Send>, File, bool); 2] =
+            [(Box::new(out), out_file, false), (Box::new(err), err_file, true)];
+        for (stream, mut file, is_log) in both {
             let sender = sender.clone();
             thread::spawn(move || {
                 for line in BufReader::new(stream).lines().map_while(Result::ok) {
                     // A full disk or a reader that has gone must not stop the child: both are only watching.
                     let _ = writeln!(file, "{line}");
-                    let _ = sender.send(line);
+                    let _ = sender.send(Line { text: line, is_log });
                 }
             });
         }
@@ -145,7 +162,7 @@ impl Child {
     ///
     /// # Errors
     /// When the process ends before, with its last lines.
-    pub fn wait_for<T>(&mut self, mut wanted: impl FnMut(&str) -> Option<T>) -> anyhow::Result<T> {
+    pub fn wait_for<T>(&mut self, mut wanted: impl FnMut(&Line) -> Option<T>) -> anyhow::Result<T> {
         while let Ok(line) = self.lines.recv() {
             if let Some(found) = wanted(&line) {
                 return Ok(found);
@@ -207,7 +224,7 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", "echo first; echo second >&2; exec sleep 600"]);
         let mut child = Child::start("sh", &mut command, &log).expect("started");
-        child.wait_for(|line| (line == "second").then_some(())).expect("the line");
+        child.wait_for(|line| (&**line == "second").then_some(())).expect("the line");
         let pid = child.pid();
         assert!(child.is_running());
         drop(child);

@@ -3,7 +3,6 @@
 //! and as a timeline at the end.
 //! Never: passes anything from one part to the next in memory: each part is a process that sees its files and sockets only.
 
-mod build;
 mod journey;
 mod progress;
 mod timeline;
@@ -60,8 +59,6 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         );
     }
     let progress = Progress::start();
-    progress.say("demo", "building the four programs");
-    build::programs()?;
     let programs = Programs::beside_this()?;
 
     let scratch =

@@ -1,4 +1,4 @@
-//! `cargo demo`: arguments -> run -> exit code.
+//! The demo, once the programs are built: arguments -> run -> exit code.
 
 use std::process::ExitCode;
 
@@ -13,7 +13,7 @@ fn main() -> ExitCode {
     match oneboot_node::demo::run(&oneboot_node::demo::Options::parse_from(arguments)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("oneboot-demo: {error:#}");
+            eprintln!("oneboot-journey: {error:#}");
             ExitCode::FAILURE
         }
     }
