@@ -188,10 +188,10 @@ fn redirects_stay_with_the_origin_and_keep_every_header() {
 #[test]
 fn redirects_that_would_carry_the_token_away_are_refused() {
     for location in ["https://127.0.0.1:1/config/worker", "http://127.0.0.1/config/worker", "//localhost/"] {
-        let server = fails(vec![with_header(307, "Location", location)], &[], 76, "redirect-refused");
+        let server = fails(vec![with_header(307, "Location", location)], SHORT, 76, "redirect-refused");
         assert_eq!(server.requests().len(), 1, "{location}");
     }
-    let server = fails(vec![with_header(302, "Location", "/again")], &[], 76, "redirect-refused");
+    let server = fails(vec![with_header(302, "Location", "/again")], SHORT, 76, "redirect-refused");
     assert_eq!(server.requests().len(), 4, "three are followed");
 }
 
