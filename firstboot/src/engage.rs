@@ -5,7 +5,7 @@
 use crate::document::Resource;
 use crate::proof;
 use crate::secret::Secret;
-use crate::url::{Origin, Url};
+use crate::url::{BadUrl, Origin, Url};
 
 /// Which references are fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +48,9 @@ pub fn decide(signs: &Signs) -> Engagement {
             "no token, no oneboot.* kernel argument, and no pointer that is an Ignition 3 config",
         );
     };
+    if references.iter().any(user_info) {
+        return Engagement::Yes(Scope::EveryHttps); // where such a URL is refused, with what to do
+    }
     let mut pools = references.iter().filter(|reference| machine_config(reference).is_some());
     if pools.clone().next().is_none() {
         return Engagement::No(
@@ -61,6 +64,15 @@ pub fn decide(signs: &Signs) -> Engagement {
         return Engagement::No("no token, and the pointer carries no certificateAuthorities");
     }
     Engagement::Yes(Scope::MachineConfigs)
+}
+
+/// A Machine Config Server's URL with a user name or password in it: meant for us, and to be refused.
+fn user_info(reference: &Resource) -> bool {
+    let source = reference.source.expose();
+    matches!(Url::parse(source), Err(BadUrl::UserInfo))
+        && source.split_once('@').is_some_and(|(_, rest)| {
+            Url::parse(&format!("https://{rest}")).is_ok_and(|url| url.pool().is_some())
+        })
 }
 
 /// The URL of a reference to a Machine Config Server.
@@ -133,6 +145,8 @@ mod tests {
         let header = r#"{"source":"https://h/config/worker","httpHeaders":[{"name":"authorization","value":"Bearer t"}]}"#;
         assert_eq!(rule(false, false, Some((header, false))), every, "refused later: no CA");
         assert_eq!(rule(false, false, Some((r#"{"source":"https://h/config/w?token=t"}"#, true))), every);
+        let password = r#"{"source":"https://u:p@h/config/worker"}"#;
+        assert_eq!(rule(false, false, Some((password, true))), every, "refused later: a password in a URL");
     }
 
     #[test]

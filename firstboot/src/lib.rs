@@ -18,6 +18,7 @@ pub mod engage;
 pub mod exit;
 pub mod failure;
 pub mod fetch;
+pub mod guard;
 pub mod handoff;
 pub mod log;
 pub mod nested;

@@ -129,3 +129,22 @@ fn a_record_that_makes_no_sense_is_refused_by_its_path() {
     assert!(server.requests().is_empty());
     node.assert_nothing_handed_over();
 }
+
+#[test]
+fn a_failure_before_the_pointer_takes_an_earlier_hand_over_away_and_a_foreign_file_not() {
+    let ca = Authority::new("root-ca");
+    let server = Server::start(ca.serving(), vec![ok(CONFIG), ok(CONFIG)]);
+    let node = Node::new(&pointer(&server.url("/config/worker"), &ca.pem())).with_token();
+    let token_again = || node.put("proc/cmdline", "quiet systemd.set_credential=oneboot.token:c2VjcmV0\n");
+    node.fetch().assert(0);
+    token_again();
+    node.fetch().assert(78);
+    assert!(!node.out().exists(), "what an earlier run handed over is still there");
+
+    node.put("proc/cmdline", "quiet\n");
+    node.fetch().assert(0);
+    std::fs::write(node.out(), "the platform's own").unwrap();
+    token_again();
+    node.fetch().assert(78);
+    assert_eq!(std::fs::read(node.out()).unwrap(), b"the platform's own");
+}

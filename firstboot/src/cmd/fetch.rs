@@ -50,6 +50,9 @@ pub(super) fn run(options: &Options, environment: &Environment) -> Exit {
         Err(failure) => failure.outcome,
     };
     report.ended(outcome, ended.as_ref().err().map(|failure| failure.found.as_str()));
+    if ended.is_err() {
+        forget(&given);
+    }
     if !matches!(ended, Ok(Ended::NotEngaged(_))) {
         let path = options.report.clone().unwrap_or_else(|| given.paths.report());
         if let Err(error) = report.write(&path) {
@@ -58,6 +61,18 @@ pub(super) fn run(options: &Options, environment: &Environment) -> Exit {
     }
     conclude(&report, outcome, &ended);
     outcome.exit()
+}
+
+/// After a failure anywhere there is no hand-over of ours, not even one of an earlier run in this boot.
+fn forget(given: &Given) {
+    let report = given.options.report.clone().unwrap_or_else(|| given.paths.report());
+    let earlier =
+        std::fs::read(report).ok().and_then(|json| serde_json::from_slice::<serde_json::Value>(&json).ok());
+    let sha512 = earlier.as_ref().and_then(|report| report["config"]["sha512"].as_str());
+    let forgotten = given.record().and_then(|record| given.place(record).forget(sha512));
+    if let Err(failure) = forgotten {
+        tracing::warn!("an earlier hand-over may still be there: {failure}"); // the first failure is the one to report
+    }
 }
 
 /// The journal's one entry for the outcome, and on a failure the last lines of standard error.
