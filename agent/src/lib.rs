@@ -16,6 +16,7 @@ pub mod enablement;
 pub mod exit;
 pub mod identity;
 pub mod ignition;
+pub mod labels;
 pub mod machineconfig;
 pub mod node;
 pub mod nodename;

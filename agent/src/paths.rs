@@ -77,6 +77,10 @@ pub const GROUP: [&str; 2] = ["/etc/group", "/usr/lib/group"];
 
 /// The report while it is still where firstboot wrote it.
 pub const FIRSTBOOT_REPORT_RUN: &str = "/run/oneboot/firstboot.json";
+/// SELinux policies, one folder each.
+pub const SELINUX: &str = "/etc/selinux";
+/// Which of them counts.
+pub const SELINUX_CONFIG: &str = "/etc/selinux/config";
 /// Memory that is gone after a boot.
 pub const RUN: &str = "/run";
 /// Where new users' first files come from (useradd(8)).

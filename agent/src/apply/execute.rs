@@ -22,6 +22,8 @@ use crate::{
 pub(super) struct Work<'a> {
     pub root: &'a Root,
     pub changes: &'a [Change],
+    /// The SELinux label of what each change makes.
+    pub labels: &'a [Option<String>],
     pub actions: &'a [Action],
     pub units: &'a dyn Units,
     pub desired: &'a str,
@@ -42,7 +44,11 @@ pub(super) fn run(work: &Work, progress: &mut dyn FnMut(Progress)) -> Result<Don
     let root = work.root;
     receipt::prune(root)?;
     let id = receipt::next_id(root)?;
-    let steps = work.changes.iter().enumerate().map(|(n, c)| Record::new(c, id, n)).collect();
+    let mut steps: Vec<Record> =
+        work.changes.iter().enumerate().map(|(n, c)| Record::new(c, id, n)).collect();
+    for record in steps.iter_mut().filter(|r| matches!(r.from, Entry::Symlink { .. } | Entry::Dir { .. })) {
+        record.label = root.label(&record.path)?;
+    }
     let receipt = Receipt {
         format: receipt::FORMAT,
         id,
@@ -95,17 +101,18 @@ fn forward(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Done, Error> {
     let root = work.root;
+    let label = |n: usize| work.labels.get(n).and_then(Option::as_deref);
     let numbered = || receipt.steps.iter().zip(work.changes).enumerate();
     progress(Progress::Phase("files"));
     for (n, (record, _)) in numbered().filter(|(_, (r, _))| r.stage <= Stage::Directories) {
         check_before(root, record)?;
         reached.steps.insert(n);
-        perform(root, record)?;
+        perform(root, record, label(n))?;
     }
     let mut touched = BTreeSet::new();
-    for (_, (record, change)) in numbered() {
+    for (n, (record, change)) in numbered() {
         touched.insert(split(&record.path).0);
-        stage_file(root, record, change)?;
+        stage_file(root, record, change, label(n))?;
     }
     barrier(root, &touched)?;
     for (n, (record, _)) in
@@ -113,7 +120,7 @@ fn forward(
     {
         check_before(root, record)?;
         reached.steps.insert(n);
-        perform(root, record)?;
+        perform(root, record, label(n))?;
     }
     for (_, (record, _)) in numbered() {
         finish_dir(root, record)?;
@@ -134,7 +141,7 @@ fn forward(
     for (n, (record, _)) in numbered().filter(|(_, (r, _))| r.stage == Stage::Settle) {
         check_before(root, record)?;
         reached.steps.insert(n);
-        perform(root, record)?;
+        perform(root, record, label(n))?;
         settled.insert(split(&record.path).0);
     }
     // The mark must not become durable before what it stands for.
@@ -157,10 +164,19 @@ fn barrier(root: &Root, folders: &BTreeSet<&str>) -> Result<(), Error> {
 }
 
 /// Writes what will be installed under its temporary name, with its final mode and owner.
-fn stage_file(root: &Root, record: &Record, change: &Change) -> Result<(), Error> {
+fn stage_file(root: &Root, record: &Record, change: &Change, label: Option<&str>) -> Result<(), Error> {
     let (Some(temp), Make::File(content)) = (&record.temp, &change.make) else { return Ok(()) };
     let Entry::File { mode, uid, gid, .. } = record.to else { return Ok(()) };
-    write_temp(root, temp, content, mode, (uid, gid))
+    write_temp(root, temp, content, mode, (uid, gid))?;
+    set_label(root, temp, label)
+}
+
+/// Right before the name appears: nobody ever sees the path with another label.
+fn set_label(root: &Root, path: &str, label: Option<&str>) -> Result<(), Error> {
+    match label {
+        Some(label) if nix::unistd::geteuid().is_root() => Ok(root.set_label(path, label)?),
+        _ => Ok(()),
+    }
 }
 
 fn write_temp(root: &Root, temp: &str, content: &Content, mode: u32, owner: (u32, u32)) -> Result<(), Error> {
@@ -189,7 +205,7 @@ fn check_before(root: &Root, record: &Record) -> Result<(), Error> {
 }
 
 /// Does one step.
-fn perform(root: &Root, record: &Record) -> Result<(), Error> {
+fn perform(root: &Root, record: &Record, label: Option<&str>) -> Result<(), Error> {
     let path = record.path.as_str();
     let give = |path: &str| -> Result<(), Error> {
         match record.to.owner() {
@@ -201,6 +217,7 @@ fn perform(root: &Root, record: &Record) -> Result<(), Error> {
         (Step::InstallFile, Some(temp)) => root.rename(temp, path)?,
         (Step::InstallSymlink { target }, Some(temp)) => {
             root.symlink(target, temp)?;
+            set_label(root, temp, label)?;
             give(temp)?;
             root.rename(temp, path)?;
         }
@@ -212,9 +229,14 @@ fn perform(root: &Root, record: &Record) -> Result<(), Error> {
         }
         (Step::MakeDir, _) => {
             let Entry::Dir { mode, .. } = record.to else { return Ok(()) };
-            // Open for us until everything is in it; `finish_dir` sets what was asked for.
-            root.mkdir(path, mode | 0o700)?;
+            // For us alone until it has its label and owner, and open for us until everything is in it: `finish_dir` sets
+            // what was asked for.
+            root.mkdir(path, 0o700)?;
+            set_label(root, path, label)?;
             give(path)?;
+            if mode | 0o700 != 0o700 {
+                root.set_dir_mode(path, mode | 0o700)?;
+            }
         }
         (Step::SetDir, _) => {
             give(path)?;
@@ -371,6 +393,7 @@ mod tests {
         let work = Work {
             root: &root,
             changes: &[change],
+            labels: &[],
             actions: &[
                 Action::DaemonReload,
                 restart("a.service"),

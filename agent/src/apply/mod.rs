@@ -86,6 +86,9 @@ pub enum Error {
     /// Reading or writing the tree failed; where an apply had begun, the old tree is back.
     #[error(transparent)]
     Io(#[from] root::Error),
+    /// The tree's SELinux policy cannot be used; nothing was changed.
+    #[error(transparent)]
+    Labels(#[from] crate::labels::Error),
     /// The service manager cannot be asked.
     #[error(transparent)]
     Units(#[from] units::Error),
@@ -172,6 +175,7 @@ pub fn apply(
         let work = execute::Work {
             root,
             changes: &prepared.changes,
+            labels: &prepared.labels,
             actions: if root.is_system() { &prepared.actions } else { &[] },
             units,
             desired: &request.desired.name,

@@ -210,6 +210,9 @@ pub(super) fn clone_file(root: &Root, from: &str, to: &str, entry: &Entry) -> Re
         source,
     })?;
     if nix::unistd::geteuid().is_root() {
+        if let Some(label) = root.label(from)? {
+            root.set_label(to, &label)?;
+        }
         root.fchown(&copy, to, uid, gid)?;
     }
     // After the owner: a change of owner takes setuid and setgid bits away.

@@ -168,7 +168,7 @@ fn what_a_tool_refuses_is_refused_before_anything_changed() {
         let config = ignition(json!({"passwd": passwd}));
         match run(root.path(), &request(&config)) {
             Err(Error::Refused(message)) => {
-                assert!(message.contains(expected), "{expected:?} in {message:?}")
+                assert!(message.contains(expected), "{expected:?} in {message:?}");
             }
             other => panic!("expected {expected:?}, found {other:?}"),
         }
