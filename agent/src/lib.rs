@@ -32,6 +32,7 @@ pub mod settle;
 pub mod state;
 pub mod status;
 pub mod subject;
+pub mod sysctl;
 pub mod timeline;
 pub mod tree;
 pub mod unitfile;

@@ -19,6 +19,12 @@ pub const FIRSTBOOT_REPORT: &str = "/var/lib/oneboot/firstboot.json";
 /// The service's state for whoever looks at it.
 pub const RUN_STATUS: &str = "/run/oneboot/agent.json";
 
+/// Kernel parameters as files.
+pub const PROC_SYS: &str = "/proc/sys";
+/// Where systemd-sysctl finds what to set (sysctl.d(5)); `/etc/sysctl.conf` comes on top.
+pub const SYSCTL_DIRS: [&str; 4] =
+    ["/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d"];
+
 /// The kernel command line, which names the deployment that runs.
 pub const CMDLINE: &str = "/proc/cmdline";
 

@@ -16,6 +16,7 @@ use crate::{
     machineconfig::MachineConfig,
     plan::{Disruption, Phase, Plan, Policy},
     root::{self, Root},
+    sysctl::Kernel,
     units::{self, Units},
     verify::Mismatch,
 };
@@ -172,8 +173,10 @@ pub fn apply(
         execute::Done::default()
     } else {
         let verify = || Ok(mismatches(root, request));
+        let kernel = (root.is_system() && !prepared.actions.is_empty()).then(Kernel::running);
         let work = execute::Work {
             root,
+            kernel: kernel.as_ref(),
             changes: &prepared.changes,
             labels: &prepared.labels,
             actions: if root.is_system() { &prepared.actions } else { &[] },

@@ -13,6 +13,7 @@ use super::{Error, lock::STATE_MODE, step::Record};
 use crate::{
     paths,
     root::{self, Root},
+    sysctl,
     tree::Entry,
 };
 
@@ -36,6 +37,9 @@ pub(super) struct Receipt {
     pub desired: String,
     /// What is done, in this order.
     pub steps: Vec<Record>,
+    /// Kernel parameters before systemd-sysctl sets them anew; none where nobody will.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sysctls: Option<sysctl::Values>,
 }
 
 #[derive(Deserialize)]
