@@ -16,6 +16,7 @@ use crate::{
     machineconfig::MachineConfig,
     plan::{Disruption, Phase, Plan, Policy},
     root::{self, Root},
+    sysctl::Kernel,
     units::{self, Units},
     verify::Mismatch,
 };
@@ -86,6 +87,9 @@ pub enum Error {
     /// Reading or writing the tree failed; where an apply had begun, the old tree is back.
     #[error(transparent)]
     Io(#[from] root::Error),
+    /// The tree's SELinux policy cannot be used; nothing was changed.
+    #[error(transparent)]
+    Labels(#[from] crate::labels::Error),
     /// The service manager cannot be asked.
     #[error(transparent)]
     Units(#[from] units::Error),
@@ -169,9 +173,12 @@ pub fn apply(
         execute::Done::default()
     } else {
         let verify = || Ok(mismatches(root, request));
+        let kernel = (root.is_system() && !prepared.actions.is_empty()).then(Kernel::running);
         let work = execute::Work {
             root,
+            kernel: kernel.as_ref(),
             changes: &prepared.changes,
+            labels: &prepared.labels,
             actions: if root.is_system() { &prepared.actions } else { &[] },
             units,
             desired: &request.desired.name,

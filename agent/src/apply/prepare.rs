@@ -9,6 +9,7 @@ use crate::{
     accounts::{self, Ensured},
     enablement::Farm,
     ignition::{self, Id, Owner, Target, User},
+    labels::Labels,
     observe, paths,
     plan::{
         Disruption, Impact, Plan, PlannedStep, Subject,
@@ -44,6 +45,8 @@ pub struct Prepared {
     pub plan: Plan,
     /// Changes of the tree, in order.
     pub changes: Vec<Change>,
+    /// The SELinux label of what each change makes, where the tree has a policy.
+    pub labels: Vec<Option<String>>,
     /// What is done afterwards, where the tree is the running system's.
     pub actions: Vec<Action>,
     /// Said once.
@@ -100,7 +103,24 @@ pub(super) fn prepare(root: &Root, request: &Request) -> Result<Prepared, Error>
         notes.push("not root: owners are left as they are".to_owned());
     }
     let (plan, actions) = planned(request, &changes, &effects, &os);
-    Ok(Prepared { plan, changes, actions, notes, os })
+    let labels = labels(root, &changes)?;
+    Ok(Prepared { plan, changes, labels, actions, notes, os })
+}
+
+/// What a policy says about everything that is made; a second name of a file has that file's label.
+fn labels(root: &Root, changes: &[Change]) -> Result<Vec<Option<String>>, Error> {
+    if changes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let labels = Labels::load(root)?;
+    let of = |change: &Change| match (&change.make, &change.from) {
+        (Make::File(_), _) => labels.of(&change.path, Kind::File),
+        (Make::Symlink, _) => labels.of(&change.path, Kind::Symlink),
+        // A folder that is there keeps its label, as Ignition does.
+        (Make::Dir, Entry::Absent) => labels.of(&change.path, Kind::Dir),
+        (Make::Dir | Make::Hardlink(_) | Make::Absent, _) => Ok(None),
+    };
+    changes.iter().map(|change| Ok(of(change)?)).collect()
 }
 
 /// The target of a config.

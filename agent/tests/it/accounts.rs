@@ -168,7 +168,7 @@ fn what_a_tool_refuses_is_refused_before_anything_changed() {
         let config = ignition(json!({"passwd": passwd}));
         match run(root.path(), &request(&config)) {
             Err(Error::Refused(message)) => {
-                assert!(message.contains(expected), "{expected:?} in {message:?}")
+                assert!(message.contains(expected), "{expected:?} in {message:?}");
             }
             other => panic!("expected {expected:?}, found {other:?}"),
         }
@@ -222,7 +222,7 @@ fn a_hash_is_in_no_argument_list_and_in_nothing_that_is_printed() {
     let log = root.path().join("log");
     for (verb, more) in [("plan", &["--diff"][..]), ("plan", &["--json"]), ("apply", &[])] {
         let output = Command::new("strace")
-            .args(["-f", "-qq", "-v", "-s", "65536", "-e", "trace=execve", "-o"])
+            .args(["-f", "-qq", "-s", "65536", "-e", "trace=execve", "-o"])
             .arg(&log)
             .args([env!("CARGO_BIN_EXE_oneboot-agent"), verb, "--root"])
             .arg(root.path())

@@ -9,5 +9,6 @@ mod command;
 mod crash;
 mod enablement;
 mod hostile;
+mod labels;
 mod laws;
 mod support;
