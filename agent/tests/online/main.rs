@@ -4,8 +4,11 @@
 
 mod api;
 mod csr;
+mod enroll;
 mod idle;
+mod live;
 mod node;
+mod process;
 mod run;
 mod support;
 mod wait;
