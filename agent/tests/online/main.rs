@@ -10,5 +10,6 @@ mod live;
 mod node;
 mod process;
 mod run;
+mod service;
 mod support;
 mod wait;
