@@ -142,6 +142,7 @@ mod tests {
     /// A manager as far as we use it: a unit named `bad.service` fails, `none.service` does not exist.
     struct Systemd(mpsc::Sender<String>);
 
+    #[allow(clippy::needless_pass_by_value, clippy::unused_self, reason = "the interface's shape")]
     #[zbus::interface(name = "org.freedesktop.systemd1.Manager")]
     impl Systemd {
         fn subscribe(&self) {

@@ -89,7 +89,7 @@ pub const HOSTNAME: &str = "/etc/hostname";
 pub const KUBELET_UNIT: &str = "kubelet.service";
 /// One folder for each pod of this node, made by the kubelet.
 pub const POD_LOGS: &str = "/var/log/pods";
-/// What systemd has imported from the platform: SMBIOS, fw_cfg and the like; a mount of its own, read-only.
+/// What systemd has imported from the platform (firmware, hypervisor); a mount of its own, read-only.
 pub const CREDENTIALS: &str = "/run/credentials/@system";
 /// The provisioning token among them.
 pub const TOKEN_CREDENTIAL: &str = "/run/credentials/@system/oneboot.token";

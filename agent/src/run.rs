@@ -414,7 +414,9 @@ impl Run<'_> {
         if self.enrolled {
             let kubelet = nodename::of(&self.given.root)?;
             let renamed = enroll::discard_if_renamed(&self.given.root, &self.node(), kubelet.as_deref())?;
-            renamed.iter().for_each(|what| tracing::warn!("{what}"));
+            if let Some(what) = renamed {
+                tracing::warn!("{what}");
+            }
         }
         let mcd_present = settle::mcd_present(&self.given.root, self.given.settings.mcd.value)?;
         if let Some(keeper) = self.keeper.take() {
