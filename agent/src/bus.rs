@@ -2,12 +2,13 @@
 //! Given unit names; gives the results of jobs, each waited for until systemd says that it is gone.
 //! Never uses PID 1's private socket, and no runtime but zbus's own.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 
 use futures_lite::StreamExt;
 use zbus::{Connection, OwnedObjectPath};
 
-use crate::units::{Error, Job, Units};
+use crate::units::{Condition, Error, Job, Units};
 
 /// Jobs replace what is queued for the same unit, as `systemctl` does.
 const MODE: &str = "replace";
@@ -26,6 +27,9 @@ trait Manager {
     fn restart_unit(&self, name: &str, mode: &str) -> zbus::Result<OwnedObjectPath>;
     fn try_restart_unit(&self, name: &str, mode: &str) -> zbus::Result<OwnedObjectPath>;
     fn reload_or_try_restart_unit(&self, name: &str, mode: &str) -> zbus::Result<OwnedObjectPath>;
+    fn list_units_filtered(&self, states: &[&str]) -> zbus::Result<Vec<Listed>>;
+    #[zbus(property(emits_changed_signal = "false"))]
+    fn soft_reboots_count(&self) -> zbus::Result<u32>;
     #[zbus(signal)]
     fn job_removed(&self, id: u32, job: OwnedObjectPath, unit: String, result: String) -> zbus::Result<()>;
 }
@@ -35,6 +39,10 @@ trait Unit {
     #[zbus(property(emits_changed_signal = "false"))]
     fn active_state(&self) -> zbus::Result<String>;
 }
+
+/// A unit as systemd lists it: name, description, load state, active state, sub state, the unit it follows, its path, its
+/// job's number, kind and path.
+type Listed = (String, String, String, String, String, String, OwnedObjectPath, u32, String, OwnedObjectPath);
 
 /// systemd, reached over a connection that is up.
 #[derive(Debug)]
@@ -51,6 +59,16 @@ impl SystemBus {
         // Without a subscription systemd sends no JobRemoved.
         zbus::block_on(async { ManagerProxy::new(&connection).await?.subscribe().await })?;
         Ok(SystemBus(connection))
+    }
+
+    /// How often userspace alone has been started again; `None` where systemd does not count that (before 256).
+    pub fn soft_reboots(&self) -> Option<u32> {
+        zbus::block_on(async { ManagerProxy::new(&self.0).await?.soft_reboots_count().await }).ok()
+    }
+
+    async fn active_state(&self, unit: &str) -> zbus::Result<String> {
+        let path = ManagerProxy::new(&self.0).await?.load_unit(unit).await?;
+        UnitProxy::builder(&self.0).path(path).build().await?.active_state().await
     }
 
     async fn run(&self, job: Job, unit: &str) -> zbus::Result<String> {
@@ -95,12 +113,22 @@ impl Units for SystemBus {
     }
 
     fn is_active(&self, unit: &str) -> Result<bool, Error> {
-        let state = zbus::block_on(async {
-            let path = ManagerProxy::new(&self.0).await?.load_unit(unit).await?;
-            UnitProxy::builder(&self.0).path(path).build().await?.active_state().await
+        Ok(self.condition(unit)? != Condition::Down)
+    }
+
+    fn condition(&self, unit: &str) -> Result<Condition, Error> {
+        let state = zbus::block_on(self.active_state(unit)).map_err(refused("look at", unit))?;
+        Ok(match state.as_str() {
+            "active" | "reloading" | "refreshing" => Condition::Up,
+            "activating" => Condition::Coming,
+            _ => Condition::Down,
         })
-        .map_err(refused("look at", unit))?;
-        Ok(matches!(state.as_str(), "active" | "reloading" | "activating"))
+    }
+
+    fn all_in(&self, state: &'static str) -> Result<BTreeSet<String>, Error> {
+        let listed =
+            zbus::block_on(async { ManagerProxy::new(&self.0).await?.list_units_filtered(&[state]).await });
+        Ok(listed.map_err(refused("list", "units"))?.into_iter().map(|unit| unit.0).collect())
     }
 
     fn stand_in(&self, unit: &str) -> bool {
@@ -124,6 +152,7 @@ mod tests {
     /// A manager as far as we use it: a unit named `bad.service` fails, `none.service` does not exist.
     struct Systemd(mpsc::Sender<String>);
 
+    #[allow(clippy::needless_pass_by_value, clippy::unused_self, reason = "the interface's shape")]
     #[zbus::interface(name = "org.freedesktop.systemd1.Manager")]
     impl Systemd {
         fn subscribe(&self) {
@@ -136,6 +165,28 @@ mod tests {
             self.0.send(format!("load {name}")).unwrap();
             let path = if name == "up.service" { "/unit/up" } else { "/unit/down" };
             ObjectPath::try_from(path).unwrap().into()
+        }
+        fn list_units_filtered(&self, states: Vec<String>) -> Vec<Listed> {
+            self.0.send(format!("list {}", states.join(" "))).unwrap();
+            let path = |text: &str| OwnedObjectPath::from(ObjectPath::try_from(text.to_owned()).unwrap());
+            let text = |text: &str| text.to_owned();
+            let name = text("down.service");
+            vec![(
+                name,
+                text("A daemon"),
+                text("loaded"),
+                text("failed"),
+                text("failed"),
+                text(""),
+                path("/unit/down"),
+                0,
+                text(""),
+                path("/"),
+            )]
+        }
+        #[zbus(property)]
+        fn soft_reboots_count(&self) -> u32 {
+            2
         }
         async fn restart_unit(
             &self,
@@ -207,6 +258,8 @@ mod tests {
         );
         assert!(bus.is_active("up.service").unwrap());
         assert!(!bus.is_active("down.service").unwrap());
+        assert_eq!(bus.all_in("failed").unwrap(), BTreeSet::from(["down.service".to_owned()]));
+        assert_eq!(bus.soft_reboots(), Some(2));
         let calls: Vec<_> = seen.try_iter().collect();
         assert_eq!(
             calls,
@@ -217,7 +270,8 @@ mod tests {
                 "restart bad.service replace",
                 "restart none.service replace",
                 "load up.service",
-                "load down.service"
+                "load down.service",
+                "list failed"
             ]
         );
     }

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// The signer of kubelets' client certificates.
-const SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+pub const SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 /// The server ends a watch after so many seconds. A kubelet gives up on a request after 15 minutes and files another
 /// (facts/trust.md 2.2), which a watch by name does not see: looking again every 20 finds it.
 const WATCH_SECONDS: u32 = 20 * 60;

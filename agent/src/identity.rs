@@ -195,6 +195,28 @@ pub fn bootstrap(root: &Root) -> Result<Identity, Error> {
     Ok(Identity::new(config.server, config.ca, Credential::Token(token)))
 }
 
+/// The cluster of the bootstrap kubeconfig, as it stands there: what a kubelet copies into its own.
+pub struct ClusterEntry {
+    /// `server`.
+    pub server: String,
+    /// `certificate-authority-data`, base64.
+    pub ca_data: Option<String>,
+    /// `certificate-authority`, a path.
+    pub ca_file: Option<String>,
+}
+
+/// The same file, for a copy of its cluster.
+pub fn bootstrap_cluster(root: &Root) -> Result<ClusterEntry, Error> {
+    let path = paths::BOOTSTRAP_KUBECONFIG;
+    let bytes = root.read_following(path)?.ok_or(Error::Missing { path })?;
+    let (cluster, _) = current_context(&bytes).map_err(|what| Error::Kubeconfig { path, what })?;
+    Ok(ClusterEntry {
+        server: cluster.server,
+        ca_data: cluster.certificate_authority_data,
+        ca_file: cluster.certificate_authority,
+    })
+}
+
 impl Identity {
     fn new(server: String, ca: CaBundle, credential: Credential) -> Self {
         let mut digest = Sha256::new();
@@ -274,10 +296,8 @@ fn read_kubeconfig(root: &Root, path: &'static str) -> Result<Kubeconfig, Error>
         .map_err(|what| Error::Kubeconfig { path, what })
 }
 
-fn parse_kubeconfig(
-    bytes: &[u8],
-    read: impl Fn(&str) -> Option<Vec<u8>>,
-) -> Result<Kubeconfig, &'static str> {
+/// The cluster and the user that a kubeconfig's current context names.
+fn current_context(bytes: &[u8]) -> Result<(ClusterData, UserData), &'static str> {
     // The parser's own message may quote a value, and one of the values is a token.
     let file: File = serde_norway::from_slice(bytes).map_err(|_| "it is not a kubeconfig")?;
     let context = file
@@ -298,7 +318,14 @@ fn parse_kubeconfig(
         .find(|u| u.name == context.user)
         .ok_or("the user of its current context is missing")?
         .user;
+    Ok((cluster, user))
+}
 
+fn parse_kubeconfig(
+    bytes: &[u8],
+    read: impl Fn(&str) -> Option<Vec<u8>>,
+) -> Result<Kubeconfig, &'static str> {
+    let (cluster, user) = current_context(bytes)?;
     let server = cluster.server.trim_end_matches('/').to_owned();
     if !server.starts_with("https://") {
         return Err("its server is not https");

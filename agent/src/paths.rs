@@ -53,6 +53,8 @@ pub const ENCAPSULATED: &str = "/etc/ignition-machine-config-encapsulated.json";
 pub const KUBELET_PKI: &str = "/var/lib/kubelet/pki";
 /// The node's own client certificate and key, a link that the kubelet renames into place.
 pub const KUBELET_CLIENT: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
+/// The name under which the kubelet makes that link, before the rename.
+pub const KUBELET_CLIENT_UPDATED: &str = "/var/lib/kubelet/pki/kubelet-client-updated.pem";
 /// The kubelet's kubeconfig.
 pub const KUBECONFIG: &str = "/var/lib/kubelet/kubeconfig";
 /// The bootstrap kubeconfig.
@@ -99,6 +101,12 @@ pub const NODE_ANNOTATIONS_TAKEN: &str = "/etc/machine-config-daemon/node-annota
 pub const HOSTNAME: &str = "/etc/hostname";
 /// The unit whose environment names the node.
 pub const KUBELET_UNIT: &str = "kubelet.service";
+/// One folder for each pod of this node, made by the kubelet.
+pub const POD_LOGS: &str = "/var/log/pods";
+/// What systemd has imported from the platform (firmware, hypervisor); a mount of its own, read-only.
+pub const CREDENTIALS: &str = "/run/credentials/@system";
+/// The provisioning token among them.
+pub const TOKEN_CREDENTIAL: &str = "/run/credentials/@system/oneboot.token";
 /// The running kernel's boot, whatever the tree.
 pub const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// The running kernel's host name, whatever the tree.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     paths,
     plan::{Disruption, Phase},
+    reboot::{Boot, Due},
     root::{self, Root},
     state::{Name, State},
 };
@@ -61,6 +62,12 @@ pub struct Record {
     /// What the last apply still needs before all of it is in effect; on a tree that is not running, nobody takes it.
     #[serde(default)]
     pub reboot_needed: Option<Disruption>,
+    /// The reboot that the desired configuration needs or has had; there until another one is desired.
+    #[serde(default)]
+    pub reboot: Option<Due>,
+    /// Userspaces of this boot before the one in which the record was last written, where systemd counts them.
+    #[serde(default)]
+    pub soft_reboots: Option<u32>,
     /// What the last decision about the desired configuration was based on: only a change of it is news.
     #[serde(default)]
     pub basis: Basis,
@@ -129,9 +136,16 @@ impl Record {
             reboots_taken: 0,
             files_written: 0,
             reboot_needed: None,
+            reboot: None,
+            soft_reboots: None,
             basis: Basis::default(),
             history: Vec::new(),
         }
+    }
+
+    /// What ran when it was last written.
+    pub fn boot(&self) -> Boot {
+        Boot { id: self.boot_id.clone(), soft_reboots: self.soft_reboots }
     }
 
     /// Reads the record; `None` when there is none.

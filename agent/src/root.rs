@@ -104,6 +104,7 @@ impl From<FileStat> for Stat {
 pub struct Root {
     dir: OwnedFd,
     path: PathBuf,
+    running: bool,
 }
 
 impl Root {
@@ -113,12 +114,19 @@ impl Root {
         let path = path.canonicalize().map_err(fail)?;
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let dir = nix::fcntl::open(&path, flags, Mode::empty()).map_err(|e| fail(e.into()))?;
-        Ok(Root { dir, path })
+        let running = path == Path::new("/");
+        Ok(Root { dir, path, running })
+    }
+
+    /// The same tree, taken for the running system's: with a stand-in for systemd, what a test acts on.
+    #[must_use]
+    pub fn as_running(self) -> Root {
+        Root { running: true, ..self }
     }
 
     /// Whether this is the running system's own tree, the only one for which D-Bus may be asked.
     pub fn is_system(&self) -> bool {
-        self.path == Path::new("/")
+        self.running
     }
 
     /// Where the tree is, for messages and for tools that take a root.

@@ -2,13 +2,7 @@
 //! Given a tree, settings and a clock, it gives a settled node, or a node that waits and says for what.
 //! Never: decides what follows what, or changes the tree but through an apply's receipt.
 
-use std::{
-    collections::VecDeque,
-    io::Write,
-    ops::ControlFlow,
-    sync::{Arc, mpsc},
-    thread,
-};
+use std::{collections::VecDeque, io::Write, ops::ControlFlow, path::PathBuf, sync::Arc};
 
 use crate::{
     api::{
@@ -18,16 +12,19 @@ use crate::{
         types::{Node, PoolObject},
         watch::{Query, Update, follow},
     },
-    apply::{self, Applied, Prepared, Progress, Request, Restored},
+    apply::{self, Restored},
+    approval::{self, Notice},
     clock::{Clock, rfc3339},
-    config::Settings,
-    csr::{self, Word},
+    config::{Join, Settings},
+    csr::Word,
     desired::DESIRED_CONFIG,
-    identity::{self, Pair},
+    enroll, identity,
     node::Keeper,
-    nodename, paths,
-    plan::{Disruption, Phase, Plan, PlannedStep, Subject, table},
+    nodename,
+    notify::Notifier,
+    plan::Disruption,
     pull::{self, Hindrance, PoolNames, Pulled},
+    reboot::Boot,
     record::{self, Record, RecordedPhase},
     report::Report,
     root::{self, Root},
@@ -35,8 +32,10 @@ use crate::{
     state::{Effect, Event, IllegalTransition, State, next},
     status::Status,
     units::Units,
-    verify, wait,
+    wait,
 };
+
+mod change;
 
 /// A role binding follows an approval within seconds (design 5, "Approver"); what is refused for longer is missing.
 const BINDINGS_LAG_MICROSECONDS: u64 = 30_000_000;
@@ -90,10 +89,13 @@ pub struct Given<'a> {
     pub units: &'a dyn Units,
     /// Where the plan is printed.
     pub out: &'a mut dyn Write,
-    /// What a path costs that no rule knows, where the settings do not say.
-    pub unknown_path: Disruption,
-    /// The running kernel's boot.
-    pub boot_id: String,
+    /// The cheapest reboot that this systemd can do: also what a path costs that no rule knows, where the settings do
+    /// not say.
+    pub cheapest_reboot: Disruption,
+    /// What runs.
+    pub boot: Boot,
+    /// The command that takes a reboot.
+    pub systemctl: PathBuf,
 }
 
 /// What is known in memory while the service works.
@@ -106,18 +108,47 @@ struct Run<'a> {
     session: Option<Session>,
     keeper: Option<Keeper>,
     pulled: Option<Pulled>,
-    applied: Option<Applied>,
+    /// Units that the plan restarts or reloads; empty where nothing is done live.
+    touched: Vec<String>,
+    /// The plan acts on the running system.
+    live: bool,
+    /// Why its live actions were taken back.
+    setback: Option<String>,
+    /// What the plan costs.
+    cost: Disruption,
+    /// The certificate is this run's own.
+    enrolled: bool,
+    notify: Notifier,
 }
 
 /// Runs until the node is settled or goes down for a reboot.
 pub fn run(given: Given<'_>) -> Result<Ending, Error> {
     let report = Report::read(&given.root)?.unwrap_or_default();
     let now = rfc3339(given.clock.wall_seconds());
-    let mut record = Record::read(&given.root)?.unwrap_or_else(|| Record::new(given.boot_id.clone(), now));
-    let rebooted = record.boot_id != given.boot_id;
-    record.boot_id.clone_from(&given.boot_id);
-    let mut run =
-        Run { given, record, reason: None, report, session: None, keeper: None, pulled: None, applied: None };
+    let boot = given.boot.clone();
+    let mut record = Record::read(&given.root)?.unwrap_or_else(|| Record::new(boot.id.clone(), now));
+    let rebooted = record.boot() != boot;
+    (record.boot_id, record.soft_reboots) = (boot.id, boot.soft_reboots);
+    let mut notify = Notifier::from_environment();
+    notify.waiting();
+    if given.settings.join.value == Join::Wait {
+        notify.release();
+    }
+    let mut run = Run {
+        given,
+        record,
+        reason: None,
+        report,
+        session: None,
+        keeper: None,
+        pulled: None,
+        touched: Vec::new(),
+        live: false,
+        setback: None,
+        cost: Disruption::None,
+        enrolled: false,
+        notify,
+    };
     run.recover()?;
 
     let mut work = VecDeque::from(run.step(Event::Started { rebooted })?);
@@ -128,6 +159,7 @@ pub fn run(given: Given<'_>) -> Result<Ending, Error> {
             Done::Rebooting(kind) => return Ok(Ending::Rebooting(kind)),
         }
     }
+    settle::forget_token(&run.given.root);
     Ok(Ending::Settled)
 }
 
@@ -138,19 +170,15 @@ enum Done {
     Rebooting(Disruption),
 }
 
-/// What is heard while waiting for approval.
-enum Notice {
-    Certified(Box<Pair>),
-    Unusable(String),
-    Request(Word),
-    Failed(wait::Error),
-}
-
 impl Run<'_> {
     /// One transition: remembered first, then told.
     fn step(&mut self, event: Event) -> Result<Vec<Effect>, Error> {
         let (state, effects) = next(&self.record.state, event)?;
         self.reason = None;
+        // An enrolling agent is in front of the kubelet until the tree is right, or a person has to come first.
+        if !matches!(state, State::Waiting | State::Approved | State::Pulled | State::Planned) {
+            self.notify.release();
+        }
         let note = match &state {
             State::Approved => self.record.node.clone(),
             State::Pulled => self.record.desired.clone(),
@@ -172,8 +200,7 @@ impl Run<'_> {
             status.reason.as_deref().or_else(|| self.record.history.last().and_then(|e| e.note.as_deref()));
         let line = what.map_or(state.clone(), |what| format!("{state}: {what}"));
         tracing::info!(state = %state, reason = status.reason.as_deref().unwrap_or_default(), "{line}");
-        // No service manager, no message: the library is silent without NOTIFY_SOCKET.
-        let _ = sd_notify::notify(&[sd_notify::NotifyState::Status(&line), sd_notify::NotifyState::Ready]);
+        self.notify.say(&line);
         if let Some(keeper) = &self.keeper {
             keeper.say(&state, status.reason.as_deref().unwrap_or_default());
         }
@@ -190,6 +217,10 @@ impl Run<'_> {
     }
 
     fn perform(&mut self, effect: Effect) -> Result<Done, Error> {
+        match effect {
+            Effect::Plan | Effect::Apply | Effect::LayDown | Effect::Verify => self.notify.working(),
+            _ => self.notify.waiting(),
+        }
         Ok(match effect {
             Effect::AwaitApproval => Done::Event(self.await_approval()?),
             Effect::Cordon => {
@@ -199,8 +230,9 @@ impl Run<'_> {
             Effect::Pull => Done::Event(self.pull()?),
             Effect::Plan => Done::Event(self.plan()?),
             Effect::Apply => Done::Event(self.apply()?),
+            Effect::LayDown => Done::Event(self.lay_down()?),
             Effect::Verify => Done::Event(self.verify()),
-            Effect::Reboot => Done::Rebooting(self.reboot()?),
+            Effect::Reboot => self.reboot()?,
             Effect::Settle => {
                 self.settle()?;
                 Done::Nothing
@@ -223,9 +255,11 @@ impl Run<'_> {
     }
 
     fn await_approval(&mut self) -> Result<Event, Error> {
-        let (notices, heard) = mpsc::channel();
-        self.watch_certificate(notices.clone())?;
-        self.watch_request(notices)?;
+        if self.given.settings.join.value == Join::Enroll {
+            self.enroll()?;
+        }
+        let heard = approval::listen(&self.given.root, &self.given.clock, self.report.address())
+            .map_err(|source| Error::System { what: "start a thread", source })?;
         loop {
             let notice = heard.recv().expect("the certificate's thread ends with a notice");
             match notice {
@@ -248,34 +282,38 @@ impl Run<'_> {
         }
     }
 
-    fn watch_certificate(&self, notices: mpsc::Sender<Notice>) -> Result<(), Error> {
-        let (root, clock) = (self.given.root.clone(), self.given.clock.clone());
-        spawn("certificate", move || {
-            let unusable = |why: &identity::PairError| {
-                let _ = notices.send(Notice::Unusable(format!("{}: {why}", paths::KUBELET_CLIENT)));
-            };
-            let last = match wait::certificate(&root, &*clock, unusable) {
-                Ok(pair) => Notice::Certified(Box::new(pair)),
-                Err(error) => Notice::Failed(error),
-            };
-            let _ = notices.send(last);
-        })
-    }
-
-    fn watch_request(&self, notices: mpsc::Sender<Notice>) -> Result<(), Error> {
+    /// Asks for the certificate in the kubelet's place. Whatever comes of it, what follows is to wait for the file.
+    fn enroll(&mut self) -> Result<(), Error> {
         let root = self.given.root.clone();
+        let now = self.given.clock.wall_seconds();
+        if matches!(identity::node_pair(&root, now), Ok(Some(_))) {
+            return Ok(());
+        }
+        let Some(node) = nodename::of(&root)? else {
+            self.notify.release();
+            return self.because(Word::NoName.to_string());
+        };
         let load = {
             let root = root.clone();
             move || identity::bootstrap(&root)
         };
-        let mut session = Session::new(load, self.report.address(), self.given.clock.clone()).as_onlooker();
-        spawn("request", move || {
-            let name = || nodename::of(&root).ok().flatten();
-            csr::observe(&mut session, &name, |word| match notices.send(Notice::Request(word)) {
-                Ok(()) => ControlFlow::Continue(()),
-                Err(_) => ControlFlow::Break(()), // approved: nobody asks any more
-            });
-        })
+        let mut session = Session::new(load, self.report.address(), self.given.clock.clone());
+        let timeout = self.given.settings.enroll_timeout.value;
+        let mut told = Ok(());
+        let enrolled = enroll::enroll(&mut session, &root, &node, timeout, |word| {
+            if told.is_ok() {
+                told = self.because(word.to_string());
+            }
+        });
+        told?;
+        match enrolled {
+            Ok(()) => self.enrolled = true,
+            Err(error) => {
+                self.notify.release();
+                self.because(apply::chain(&error))?;
+            }
+        }
+        Ok(())
     }
 
     /// A session with the node's own identity, read again whenever its files change.
@@ -370,108 +408,16 @@ impl Run<'_> {
         Ok(Event::Pulled)
     }
 
-    /// Plans, or applies: both with the same request.
-    fn with_request<T>(&self, use_it: impl FnOnce(&Request<'_>) -> T) -> Result<T, Error> {
-        let pulled = self.pulled.as_ref().expect("a plan follows a pull");
-        let current = current_config(&self.given.root)?;
-        let phase = self.record.phase.map_or(Phase::FirstBoot, Phase::from);
-        let settings = &self.given.settings;
-        let request = Request {
-            desired: &pulled.config,
-            current: current.as_ref(),
-            policy: pulled.policy.as_ref(),
-            phase,
-            max_disruption: settings.max_disruption.value.unwrap_or(default_cap(phase)),
-            unknown_path: settings.unknown_path.value.unwrap_or(self.given.unknown_path),
-            mcd_present: settle::mcd_present(&self.given.root, settings.mcd.value)?,
-            settle: true,
-        };
-        Ok(use_it(&request))
-    }
-
-    fn plan(&mut self) -> Result<Event, Error> {
-        let planned = self.with_request(|request| {
-            apply::prepare_all(&self.given.root, request).map(|prepared| (prepared, request.max_disruption))
-        })?;
-        let (Prepared { plan, notes, .. }, allowed) = match planned {
-            Ok(planned) => planned,
-            Err(error) => return refused(error),
-        };
-        for note in &notes {
-            tracing::warn!("{note}");
-        }
-        self.print(&plan)?;
-        if plan.disruption > allowed {
-            return Ok(Event::Refused { reason: too_disruptive(&plan, allowed) });
-        }
-        Ok(Event::Planned)
-    }
-
-    fn print(&mut self, plan: &Plan) -> Result<(), Error> {
-        let printed = write!(self.given.out, "{}", table::render(plan)).and_then(|()| self.given.out.flush());
-        printed.map_err(|source| Error::System { what: "print the plan", source })
-    }
-
-    fn apply(&mut self) -> Result<Event, Error> {
-        if let Some(seed) = self.pulled.as_ref().and_then(|pulled| pulled.reseed.as_ref()) {
-            settle::reseed(&self.given.root, seed)?;
-            tracing::info!(config = %seed.config, "the pool has moved on: the seed now names {}", seed.config);
-        }
-        let applied = self.with_request(|request| {
-            apply::apply(&self.given.root, request, self.given.units, &mut |progress| match progress {
-                Progress::Note(_) => {} // said when it was planned
-                Progress::Phase(phase) => tracing::debug!("apply: {phase}"),
-                Progress::Unit(verb, unit) => tracing::info!("{verb} {unit}"),
-            })
-        })?;
-        match applied {
-            Ok(applied) => {
-                tracing::info!(
-                    files = applied.files_written,
-                    units = applied.units_changed,
-                    "{} paths changed, {} units",
-                    applied.files_written,
-                    applied.units_changed
-                );
-                self.record.applied.clone_from(&self.record.desired);
-                self.record.files_written = applied.files_written as u64;
-                self.record.reboot_needed = applied.reboot_needed;
-                self.applied = Some(applied);
-                Ok(Event::Applied)
-            }
-            Err(apply::Error::RolledBack { cause }) => Ok(Event::RolledBack { reason: cause }),
-            Err(error @ apply::Error::RollbackIncomplete { .. }) => {
-                Ok(Event::RolledBack { reason: error.to_string() })
-            }
-            Err(error) => refused(error),
-        }
-    }
-
-    fn verify(&self) -> Event {
-        let pulled = self.pulled.as_ref().expect("a verification follows a pull");
-        let mismatches = verify::verify(&self.given.root, &pulled.config);
-        if let Some(first) = mismatches.first() {
-            let reason = format!("{first} ({} in all); see: oneboot-agent verify", mismatches.len());
-            return Event::Refused { reason };
-        }
-        let needed = self.applied.as_ref().and_then(|applied| applied.reboot_needed);
-        if let Some(kind) = needed.filter(|_| !self.given.root.is_system()) {
-            tracing::warn!(
-                "{kind} is needed before all of it takes effect; a tree that is not running has none"
-            );
-        }
-        Event::Verified { reboot: needed.is_some() && self.given.root.is_system() }
-    }
-
-    fn reboot(&mut self) -> Result<Disruption, Error> {
-        self.record.reboots_taken += 1;
-        self.record.write(&self.given.root)?;
-        Ok(self.applied.as_ref().and_then(|applied| applied.reboot_needed).unwrap_or(Disruption::Reboot))
-    }
-
     fn settle(&mut self) -> Result<(), Error> {
         let config = self.record.desired.clone().unwrap_or_default();
         settle::mark(&self.given.root, &config)?;
+        if self.enrolled {
+            let kubelet = nodename::of(&self.given.root)?;
+            let renamed = enroll::discard_if_renamed(&self.given.root, &self.node(), kubelet.as_deref())?;
+            if let Some(what) = renamed {
+                tracing::warn!("{what}");
+            }
+        }
         let mcd_present = settle::mcd_present(&self.given.root, self.given.settings.mcd.value)?;
         if let Some(keeper) = self.keeper.take() {
             // A panic in there has been printed; the node is settled all the same.
@@ -483,7 +429,6 @@ impl Run<'_> {
     /// Blocks until the cluster says something else than it said when this configuration was refused.
     fn await_change(&mut self) -> Result<Event, Error> {
         self.pulled = None;
-        self.applied = None;
         let mut session = self.session();
         let basis = self.record.basis.clone();
         let troubled = |trouble: &Trouble| {
@@ -533,65 +478,4 @@ fn newest<T>(
         Some(now) if Some(&now) != before => ControlFlow::Break(()),
         _ => ControlFlow::Continue(()),
     }
-}
-
-/// The configuration that the tree is at, as far as the last one to change it wrote it down.
-fn current_config(root: &Root) -> Result<Option<crate::machineconfig::MachineConfig>, Error> {
-    let bytes = root.read(paths::CURRENT_CONFIG)?;
-    Ok(bytes.and_then(|bytes| crate::machineconfig::MachineConfig::parse(&bytes).ok()))
-}
-
-/// What the agent does on its own (design 4.4).
-const fn default_cap(phase: Phase) -> Disruption {
-    match phase {
-        Phase::FirstBoot => Disruption::Reboot,
-        Phase::Joined => Disruption::Restart,
-    }
-}
-
-/// An apply that changed nothing: what is wrong with the configuration blocks the node, what is wrong with the
-/// machine ends the service, to be started again.
-fn refused(error: apply::Error) -> Result<Event, Error> {
-    match error {
-        apply::Error::Locked { .. } | apply::Error::Interfered { .. } | apply::Error::Units(_) => {
-            Err(Error::Apply(error))
-        }
-        apply::Error::TooDisruptive { allowed, plan, .. } => {
-            Ok(Event::Refused { reason: too_disruptive(&plan, allowed) })
-        }
-        error => Ok(Event::Refused { reason: apply::chain(&error) }),
-    }
-}
-
-/// What was found, what was expected, which steps cost it, and the setting to try.
-fn too_disruptive(plan: &Plan, allowed: Disruption) -> String {
-    /// As many as a person reads in a status line.
-    const SHOWN: usize = 5;
-
-    let costly: Vec<_> = plan.steps.iter().filter(|step| step.disruption > allowed).collect();
-    let mut named: Vec<_> =
-        costly.iter().take(SHOWN).map(|step| format!("{} ({})", subject(step), step.disruption)).collect();
-    if costly.len() > SHOWN {
-        named.push(format!("and {} more", costly.len() - SHOWN));
-    }
-    format!(
-        "the plan needs {} and at most {allowed} is allowed: {}; to allow it, set max_disruption = \"{}\"",
-        plan.disruption,
-        named.join(", "),
-        plan.disruption
-    )
-}
-
-fn subject(step: &PlannedStep) -> &str {
-    match &step.subject {
-        Subject::Path(subject) | Subject::Unit(subject) => subject,
-    }
-}
-
-fn spawn(name: &'static str, work: impl FnOnce() + Send + 'static) -> Result<(), Error> {
-    thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(work)
-        .map(drop)
-        .map_err(|source| Error::System { what: "start a thread", source })
 }

@@ -132,6 +132,8 @@ pub enum Event {
     },
     /// The tree is the desired one and the live actions are done.
     Applied,
+    /// The live actions did not work out and everything was taken back; with a reboot instead of them it may.
+    LiveFailed,
     /// The change was taken back.
     RolledBack {
         /// What did not work.
@@ -159,6 +161,8 @@ pub enum Effect {
     Plan,
     /// Change the disk and act.
     Apply,
+    /// Change the disk only: the one reboot does the rest.
+    LayDown,
     /// Check the result as the Machine Config Daemon would.
     Verify,
     /// Take the one reboot.
@@ -184,7 +188,7 @@ pub struct IllegalTransition {
 /// # Errors
 /// [`IllegalTransition`] for every pair that is not in the table; the state is then unchanged.
 pub fn next(state: &State, event: Event) -> Result<(State, Vec<Effect>), IllegalTransition> {
-    use Effect::{Apply, AwaitApproval, AwaitChange, Cordon, Plan, Pull, Reboot, Settle, Verify};
+    use Effect::{Apply, AwaitApproval, AwaitChange, Cordon, LayDown, Plan, Pull, Reboot, Settle, Verify};
 
     Ok(match (state, event) {
         // What was pulled and planned lived in memory: after a restart it is read and compared again, which finds
@@ -212,6 +216,7 @@ pub fn next(state: &State, event: Event) -> Result<(State, Vec<Effect>), Illegal
 
         (State::Pulled, Event::Planned) => (State::Planned, vec![Apply]),
         (State::Planned, Event::Applied) => (State::Applied, vec![Verify]),
+        (State::Planned, Event::LiveFailed) => (State::Planned, vec![LayDown]),
         (State::Planned, Event::RolledBack { reason }) => (State::RolledBack { reason }, vec![AwaitChange]),
         (State::Applied, Event::Verified { reboot: true }) => (State::Applied, vec![Reboot]),
         (State::Applied, Event::Verified { reboot: false }) => (State::Settled, vec![Settle]),
@@ -262,6 +267,7 @@ mod tests {
             Event::Planned,
             Event::Refused { reason: reason() },
             Event::Applied,
+            Event::LiveFailed,
             Event::RolledBack { reason: reason() },
             Event::Verified { reboot: false },
             Event::Verified { reboot: true },
@@ -282,6 +288,7 @@ mod tests {
             Event::Planned => "planned",
             Event::Refused { .. } => "refused",
             Event::Applied => "applied",
+            Event::LiveFailed => "live actions failed",
             Event::RolledBack { .. } => "taken back",
             Event::Verified { reboot: false } => "verified",
             Event::Verified { reboot: true } => "verified, reboot needed",
@@ -382,7 +389,7 @@ mod tests {
 
     #[test]
     fn apply_and_settle_are_asked_for_in_one_place_only() {
-        for effect in [Effect::Apply, Effect::Settle, Effect::Reboot] {
+        for effect in [Effect::Apply, Effect::LayDown, Effect::Settle, Effect::Reboot] {
             let asked: Vec<_> = every_state()
                 .into_iter()
                 .flat_map(|s| every_event().into_iter().map(move |e| (s.clone(), e)))
@@ -391,6 +398,7 @@ mod tests {
                 .collect();
             let expected = match effect {
                 Effect::Apply => (Name::Pulled, "planned"),
+                Effect::LayDown => (Name::Planned, "live actions failed"),
                 Effect::Settle => (Name::Applied, "verified"),
                 _ => (Name::Applied, "verified, reboot needed"),
             };

@@ -2,6 +2,8 @@
 //! Given unit names; gives job results.
 //! Never called for a tree that is not the running system's: [`NoUnits`] stands there.
 
+use std::collections::BTreeSet;
+
 /// Why a request to the service manager failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -59,6 +61,17 @@ impl Job {
     }
 }
 
+/// How a unit is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Condition {
+    /// Active.
+    Up,
+    /// On its way there, or waiting to be started again.
+    Coming,
+    /// Neither.
+    Down,
+}
+
 /// The service manager, as far as an apply needs it.
 pub trait Units {
     /// Has the manager read its units again.
@@ -70,6 +83,14 @@ pub trait Units {
     /// Does by hand what a unit that has failed would have done, where there is such a way; whether it did.
     fn stand_in(&self, _unit: &str) -> bool {
         false
+    }
+    /// How a unit is, more precisely.
+    fn condition(&self, unit: &str) -> Result<Condition, Error> {
+        Ok(if self.is_active(unit)? { Condition::Up } else { Condition::Down })
+    }
+    /// All units that are in one of systemd's states (`active`, `failed`, ...).
+    fn all_in(&self, _state: &'static str) -> Result<BTreeSet<String>, Error> {
+        Ok(BTreeSet::new())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Owns: one connection to the API: get, list, watch, patch.
+//! Owns: one connection to the API: get, list, watch, patch, create.
 //! Given an identity it gives typed answers, or a failure with what was asked.
 //! Never: tries again (`session` does), follows a redirect, or trusts a CA that the kubeconfig does not name.
 
@@ -148,19 +148,38 @@ impl Client {
             Patch::Merge => "application/merge-patch+json",
             Patch::Strategic => "application/strategic-merge-patch+json",
         };
-        let request = self
-            .request("PATCH", &resource.path(Some(name)))
-            .header(header::CONTENT_TYPE, content_type)
-            .body(change.to_string());
-        let sent = request
+        self.put("PATCH", &resource.path(Some(name)), content_type, change, &ask)
+            .map(drop)
+            .map_err(|failure| ApiError { ask, failure })
+    }
+
+    /// Makes one object, and gives what the server has made of it.
+    pub fn create<T: DeserializeOwned>(
+        &self,
+        resource: &'static Resource,
+        object: &serde_json::Value,
+    ) -> Result<T, ApiError> {
+        let ask = Ask { verb: "create", resource, name: None };
+        self.put("POST", &resource.path(None), "application/json", object, &ask)
+            .and_then(|body| parse(&body))
+            .map_err(|failure| ApiError { ask, failure })
+    }
+
+    fn put(
+        &self,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: &serde_json::Value,
+        ask: &Ask,
+    ) -> Result<Vec<u8>, Failure> {
+        let request =
+            self.request(method, path).header(header::CONTENT_TYPE, content_type).body(body.to_string());
+        request
             .map_err(|error| Failure::Malformed(error.to_string()))
             .and_then(|request| self.http.agent().run(request).map_err(|error| unreachable(&error)))
-            .and_then(|answer| successful(answer, &ask))
-            .and_then(|answer| whole(answer, &ask));
-        match sent {
-            Ok(_) => Ok(()),
-            Err(failure) => Err(ApiError { ask, failure }),
-        }
+            .and_then(|answer| successful(answer, ask))
+            .and_then(|answer| whole(answer, ask))
     }
 
     fn request(&self, method: &str, path: &str) -> ureq::http::request::Builder {

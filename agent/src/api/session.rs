@@ -127,6 +127,11 @@ impl Session {
         self.clock.pause(SLOWLY.pause(failures, backoff::unit()));
     }
 
+    /// The same clock, for whoever needs it while the session is at work.
+    pub fn clock_handle(&self) -> Arc<dyn Clock> {
+        self.clock.clone()
+    }
+
     /// The clock that pauses are taken on.
     pub fn clock(&self) -> &dyn Clock {
         &*self.clock

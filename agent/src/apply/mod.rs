@@ -107,6 +107,9 @@ pub enum Error {
         /// What is not as it was.
         left: Vec<String>,
     },
+    /// The tree is right and what runs on it is not well; the way back is the caller's to name.
+    #[error("{0}")]
+    Unhealthy(String),
     /// The tree is not what the config asks for (exit 82).
     #[error("the tree is not what the config asks for: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Verify(Vec<Mismatch>),
@@ -146,11 +149,25 @@ pub fn prepare_all(root: &Root, request: &Request) -> Result<Prepared, Error> {
     prepare::prepare(root, request)
 }
 
+/// Looks at the running system behind the actions, while the receipt is still open; what it says takes everything back.
+pub type Gate<'a> = dyn Fn() -> Result<(), String> + 'a;
+
 /// Plans and carries it out. An unfinished apply is undone first. An empty plan and a refusal create nothing.
 pub fn apply(
     root: &Root,
     request: &Request,
     units: &dyn Units,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Applied, Error> {
+    apply_gated(root, request, units, &|| Ok(()), progress)
+}
+
+/// The same with a gate.
+pub fn apply_gated(
+    root: &Root,
+    request: &Request,
+    units: &dyn Units,
+    gate: &Gate<'_>,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Applied, Error> {
     let mut prepared = prepare::prepare(root, request)?;
@@ -172,8 +189,14 @@ pub fn apply(
     let done = if prepared.changes.is_empty() {
         execute::Done::default()
     } else {
-        let verify = || Ok(mismatches(root, request));
         let kernel = (root.is_system() && !prepared.actions.is_empty()).then(Kernel::running);
+        let verify = || {
+            let mismatches = mismatches(root, request);
+            if mismatches.is_empty() {
+                gate().map_err(Error::Unhealthy)?;
+            }
+            Ok(mismatches)
+        };
         let work = execute::Work {
             root,
             kernel: kernel.as_ref(),

@@ -9,12 +9,13 @@ use anyhow::Context;
 use super::Failure;
 use crate::{
     apply::{self, Request},
-    cli::{Mcd, Offline},
+    cli::Offline,
     exit,
     machineconfig::MachineConfig,
     paths,
     plan::{Disruption, Phase, Policy},
     root::Root,
+    settle,
 };
 
 /// The first systemd with soft-reboot.
@@ -44,11 +45,7 @@ impl Inputs {
             None if there(paths::SETTLED)? => Phase::Joined,
             None => Phase::FirstBoot,
         };
-        let mcd_present = match o.mcd {
-            Mcd::Present => true,
-            Mcd::Absent => false,
-            Mcd::Auto => there(paths::NODE_ANNOTATIONS)? || there(paths::CURRENT_CONFIG)?,
-        };
+        let mcd_present = settle::mcd_present(&root, o.mcd).map_err(|e| Failure::new(exit::IO, e))?;
         // Never worse than today before the node has joined; nothing that hurts workloads after.
         let cap = if phase == Phase::FirstBoot { Disruption::Reboot } else { Disruption::Restart };
         let unknown_path = match o.unknown_path {
@@ -130,7 +127,7 @@ pub(super) fn failure(e: apply::Error) -> Failure {
         }
         Error::Io(_) | Error::Labels(crate::labels::Error::Root(_)) => exit::IO,
         Error::Units(_) => exit::UNAVAILABLE,
-        Error::RolledBack { .. } => exit::ROLLED_BACK,
+        Error::RolledBack { .. } | Error::Unhealthy(_) => exit::ROLLED_BACK,
         Error::RollbackIncomplete { .. } => exit::ROLLBACK_INCOMPLETE,
         Error::Verify(_) => exit::VERIFY_FAILED,
     };

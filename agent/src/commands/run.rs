@@ -2,7 +2,7 @@
 //! Given its arguments; gives an exit code.
 //! Never more than a shell around the library.
 
-use std::{ffi::OsString, sync::Arc};
+use std::{ffi::OsString, path::PathBuf, sync::Arc};
 
 use anyhow::Context;
 use oneboot_firstboot::log;
@@ -10,12 +10,14 @@ use oneboot_firstboot::log;
 use super::{Failure, Outcome, config::failure, input, options};
 use crate::{
     apply,
+    bus::SystemBus,
     cli::USAGE,
     clock::System,
     config, exit, paths,
+    reboot::Boot,
     record::Error as RecordError,
     run::{self, Ending, Error, Given},
-    units::NoUnits,
+    units::{self, NoUnits, Units},
 };
 
 /// Runs the verb.
@@ -27,16 +29,17 @@ pub fn run(args: &[OsString]) -> Outcome {
     }
     let root = options.open_root()?;
     log::init("oneboot-agent", root.path());
-    if root.is_system() {
-        // Acting on a running system without its service manager would leave services on their old configuration.
-        let error = anyhow::anyhow!("this version cannot ask systemd yet: use --root DIR with another tree");
-        return Err(Failure::new(exit::UNAVAILABLE, error));
-    }
+    // Asked for first: without a bus nothing is begun (exit 75).
+    let bus = if root.is_system() {
+        Some(SystemBus::connect().map_err(|error| Failure::new(exit::LATER, error))?)
+    } else {
+        None
+    };
     let (settings, unknown) = config::read(&root).map_err(failure)?;
     for key in &unknown {
         tracing::warn!("{key}");
     }
-    let unknown_path = input::unknown_path(&root)?;
+    let cheapest_reboot = input::unknown_path(&root)?;
     let boot_id = std::fs::read_to_string(paths::BOOT_ID)
         .with_context(|| format!("cannot read {}", paths::BOOT_ID))
         .map_err(|error| Failure::new(exit::IO, error))?;
@@ -45,10 +48,14 @@ pub fn run(args: &[OsString]) -> Outcome {
         root: Arc::new(root),
         settings,
         clock: Arc::new(System),
-        units: &NoUnits,
-        unknown_path,
+        units: bus.as_ref().map_or(&NoUnits, |bus| bus as &dyn Units),
+        cheapest_reboot,
         out: &mut out,
-        boot_id: boot_id.trim().to_owned(),
+        boot: Boot {
+            id: boot_id.trim().to_owned(),
+            soft_reboots: bus.as_ref().and_then(SystemBus::soft_reboots),
+        },
+        systemctl: PathBuf::from("systemctl"),
     });
     match ending {
         Ok(Ending::Settled | Ending::Rebooting(_)) => Ok(exit::OK),
@@ -60,8 +67,11 @@ pub fn run(args: &[OsString]) -> Outcome {
 fn code(error: &Error) -> u8 {
     match error {
         Error::Apply(
-            apply::Error::Locked { .. } | apply::Error::Interfered { .. } | apply::Error::Units(_),
+            apply::Error::Locked { .. }
+            | apply::Error::Interfered { .. }
+            | apply::Error::Units(units::Error::NoBus(_)),
         ) => exit::LATER,
+        Error::Apply(apply::Error::Units(_)) => exit::UNAVAILABLE,
         Error::Apply(apply::Error::RollbackIncomplete { .. }) => exit::ROLLBACK_INCOMPLETE,
         Error::Record(RecordError::Damaged(_) | RecordError::Newer { .. })
         | Error::Apply(apply::Error::Newer { .. }) => exit::DATA,

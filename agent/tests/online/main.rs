@@ -4,8 +4,12 @@
 
 mod api;
 mod csr;
+mod enroll;
 mod idle;
+mod live;
 mod node;
+mod process;
 mod run;
+mod service;
 mod support;
 mod wait;

@@ -27,11 +27,11 @@ use crate::support::{
     Answer, Asked, Ca, Line, NODE, Pair, Pauses, Server, Tree, forbidden, list, node, not_found,
 };
 
-const WANTED: &str = "rendered-worker-00000000000000000000000000000001";
-const OTHER: &str = "rendered-worker-00000000000000000000000000000002";
+pub(crate) const WANTED: &str = "rendered-worker-00000000000000000000000000000001";
+pub(crate) const OTHER: &str = "rendered-worker-00000000000000000000000000000002";
 
 /// A MachineConfig with one file.
-fn rendered(name: &str, path: &str, content: &str) -> Value {
+pub(crate) fn rendered(name: &str, path: &str, content: &str) -> Value {
     machine_config(
         name,
         &json!({
@@ -44,14 +44,14 @@ fn rendered(name: &str, path: &str, content: &str) -> Value {
     )
 }
 
-fn machine_config(name: &str, config: &Value) -> Value {
+pub(crate) fn machine_config(name: &str, config: &Value) -> Value {
     json!({
         "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
         "metadata": {"name": name}, "spec": {"config": config},
     })
 }
 
-fn pool(spec: &str, status: &str, updated: u32) -> Value {
+pub(crate) fn pool(spec: &str, status: &str, updated: u32) -> Value {
     json!({
         "metadata": {"name": "worker", "resourceVersion": "30"},
         "spec": {"configuration": {"name": spec}},
@@ -60,13 +60,13 @@ fn pool(spec: &str, status: &str, updated: u32) -> Value {
 }
 
 /// What the cluster answers: paths without query to objects; `None` is a 403.
-type Objects = BTreeMap<String, Option<Value>>;
+pub(crate) type Objects = BTreeMap<String, Option<Value>>;
 
 /// A cluster and a node of it, before approval.
-struct Scene {
-    server: Server,
-    tree: Tree,
-    objects: Arc<Mutex<Objects>>,
+pub(crate) struct Scene {
+    pub(crate) server: Server,
+    pub(crate) tree: Tree,
+    pub(crate) objects: Arc<Mutex<Objects>>,
     /// Watches that the agent has opened, by the kind they watch.
     watches: Receiver<(String, mpsc::Sender<Line>)>,
     /// Watches that no test speaks on: dropped, they would end.
@@ -74,19 +74,19 @@ struct Scene {
     certificate: Pair,
 }
 
-fn config_path(name: &str) -> String {
+pub(crate) fn config_path(name: &str) -> String {
     format!("/apis/machineconfiguration.openshift.io/v1/machineconfigs/{name}")
 }
 
 /// The Node as the kubelet has just registered it.
-fn registered() -> (String, Option<Value>) {
+pub(crate) fn registered() -> (String, Option<Value>) {
     (format!("/api/v1/nodes/{NODE}"), Some(node("2", &json!({}), false)))
 }
 
 const POOL: &str = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools/worker";
 
 impl Scene {
-    fn new(objects: &[(String, Option<Value>)]) -> Self {
+    pub(crate) fn new(objects: &[(String, Option<Value>)]) -> Self {
         let objects = Arc::new(Mutex::new(objects.iter().cloned().collect::<Objects>()));
         let (opened, watches) = mpsc::channel();
         let shared = objects.clone();
@@ -118,7 +118,7 @@ impl Scene {
         Self { server, tree, objects, watches, silent: RefCell::default(), certificate }
     }
 
-    fn with_seed(self, config: &str) -> Self {
+    pub(crate) fn with_seed(self, config: &str) -> Self {
         let prefix = "machineconfiguration.openshift.io";
         let seed = json!({
             format!("{prefix}/currentConfig"): config, format!("{prefix}/desiredConfig"): config,
@@ -138,24 +138,25 @@ impl Scene {
                 settings,
                 clock: Arc::new(Pauses::default()),
                 units: &NoUnits,
-                unknown_path: Disruption::SoftReboot,
+                cheapest_reboot: Disruption::SoftReboot,
                 out: &mut out,
-                boot_id: "boot-a".to_owned(),
+                boot: oneboot_agent::reboot::Boot { id: "boot-a".to_owned(), soft_reboots: Some(0) },
+                systemctl: "false".into(), // nothing on a tree that is not running may ask for a reboot
             });
             (ending, String::from_utf8(out).unwrap())
         })
     }
 
-    fn approve(&self) {
+    pub(crate) fn approve(&self) {
         self.tree.store_certificate(&self.certificate, "kubelet-client-1.pem");
     }
 
-    fn status(&self) -> Status {
+    pub(crate) fn status(&self) -> Status {
         Status::read(&self.tree.root).unwrap().expect("the agent has said something")
     }
 
     /// The next watch of that kind: the agent has nothing else to do now.
-    fn watch(&self, kind: &str) -> mpsc::Sender<Line> {
+    pub(crate) fn watch(&self, kind: &str) -> mpsc::Sender<Line> {
         loop {
             let (watched, lines) =
                 self.watches.recv_timeout(std::time::Duration::from_secs(60)).expect("it watches");
@@ -167,7 +168,7 @@ impl Scene {
     }
 
     /// Everything in the tree that is not the agent's own, with content: what a refusal must leave alone.
-    fn rest(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+    pub(crate) fn rest(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let mut found = BTreeMap::new();
         collect(self.tree.dir.path(), &mut found);
         let own: Vec<_> =
@@ -191,7 +192,7 @@ fn collect(dir: &Path, found: &mut BTreeMap<PathBuf, Vec<u8>>) {
     }
 }
 
-fn settled(ending: Result<Ending, Error>) {
+pub(crate) fn settled(ending: Result<Ending, Error>) {
     assert_eq!(ending.expect("it ends well"), Ending::Settled);
 }
 

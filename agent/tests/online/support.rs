@@ -17,8 +17,8 @@ use std::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 use oneboot_agent::{clock::Clock, root::Root};
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair,
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
 };
 use rustls::{
     RootCertStore, ServerConfig, ServerConnection, StreamOwned,
@@ -80,6 +80,16 @@ impl Ca {
         let mut params = CertificateParams::new(names).unwrap();
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         self.issue(&params)
+    }
+
+    /// Signs what a kubelet has asked for, as the controller does: the subject and the key are the request's.
+    pub(crate) fn sign(&self, request: &str) -> String {
+        let request = CertificateSigningRequestParams::from_pem(request).unwrap();
+        let mut params = request.params;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2090, 1, 1);
+        params.signed_by(&request.public_key, &self.issuer).unwrap().pem()
     }
 
     /// A kubelet's certificate.

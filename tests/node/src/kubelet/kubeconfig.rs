@@ -54,6 +54,11 @@ struct User {
     token: String,
 }
 
+/// Whether there is one already.
+pub(super) fn is_there(root: &Path) -> bool {
+    root.join(OWN).exists()
+}
+
 /// Reads the bootstrap kubeconfig below `root`.
 pub(super) fn read_bootstrap(root: &Path) -> anyhow::Result<Bootstrap> {
     let path = root.join(BOOTSTRAP);

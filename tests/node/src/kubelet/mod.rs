@@ -42,17 +42,23 @@ pub struct Options {
 /// it is tried again for ever with the kubelet's backoff.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let bootstrap = kubeconfig::read_bootstrap(&options.root)?;
-    say("kubeconfig", "writing /var/lib/kubelet/kubeconfig, before any CSR");
-    kubeconfig::write(&options.root, &bootstrap)?;
-
-    let credentials = bootstrap::certificate(
-        &bootstrap,
-        &options.node_name,
-        Duration::from_secs(options.csr_timeout),
-        &mut Backoff::default(),
-    )?;
-    let current = store::update(&options.root, &credentials).context("storing the client certificate")?;
-    say("certificate", &format!("{} is in place", current.display()));
+    let left = store::current(&options.root)?.filter(|_| kubeconfig::is_there(&options.root));
+    let credentials = if let Some(credentials) = left {
+        say("certificate-found", "kubeconfig and certificate are there: no CSR is filed");
+        credentials
+    } else {
+        say("kubeconfig", "writing /var/lib/kubelet/kubeconfig, before any CSR");
+        kubeconfig::write(&options.root, &bootstrap)?;
+        let credentials = bootstrap::certificate(
+            &bootstrap,
+            &options.node_name,
+            Duration::from_secs(options.csr_timeout),
+            &mut Backoff::default(),
+        )?;
+        let current = store::update(&options.root, &credentials).context("storing the client certificate")?;
+        say("certificate", &format!("{} is in place", current.display()));
+        credentials
+    };
 
     let client = client::Client::with_certificate(&bootstrap, &credentials)?;
     register::node(&client, &options.root, &options.node_name, &options.node_labels)

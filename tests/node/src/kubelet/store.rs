@@ -8,6 +8,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use time::macros::format_description;
 
 /// A signed certificate and the key it was made for, both PEM.
@@ -40,6 +41,22 @@ pub(super) fn update(root: &Path, credentials: &Credentials) -> io::Result<PathB
     remove_if_there(&current)?; // the gap in which a reader finds nothing
     fs::rename(&updated, &current)?;
     Ok(Path::new("/").join(PKI).join("kubelet-client-current.pem"))
+}
+
+/// What an earlier start, or somebody in the kubelet's place, has left: with it the kubelet files nothing (facts/trust.md 2.1,
+/// step 2; the expiry that is checked there is not: no certificate of a test lives that long).
+pub(super) fn current(root: &Path) -> anyhow::Result<Option<Credentials>> {
+    let Ok(target) = fs::read_link(root.join(PKI).join("kubelet-client-current.pem")) else {
+        return Ok(None);
+    };
+    // Absolute on the node.
+    let file = root.join(target.strip_prefix("/").unwrap_or(&target));
+    let pem = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+    let (certificate, key) = pem
+        .find("-----BEGIN PRIVATE KEY-----")
+        .map(|at| pem.split_at(at))
+        .with_context(|| format!("{} holds no key", file.display()))?;
+    Ok(Some(Credentials { certificate: certificate.as_bytes().to_vec(), key: key.to_owned() }))
 }
 
 fn remove_if_there(path: &Path) -> io::Result<()> {
