@@ -53,7 +53,7 @@ install() {
     inst_hook emergency 20 "$moddir/oneboot-last-lines.sh"
     inst_hook shutdown-emergency 20 "$moddir/oneboot-last-lines.sh"
 
-    oneboot_ask_ignition "$initdir$home/firstboot.d/10-ignition.toml"
+    oneboot_ask_ignition "$initdir$home"
 }
 
 # oneboot_missing WHAT: ends the build of the initramfs.
@@ -67,16 +67,16 @@ oneboot_link() {
     $SYSTEMCTL --quiet --root "$initdir" "$1" "$2" "$3" || oneboot_missing "the link from $2 to $3"
 }
 
-# oneboot_ask_ignition FRAGMENT: asks the Ignition that is in this initramfs (its module sorts before ours) what firstboot has to know about
+# oneboot_ask_ignition HOME: asks the Ignition that is in this initramfs (its module sorts before ours) what firstboot has to know about
 # it, by running its fetch-offline stage on small configs: an answer from the program itself holds for patched and unreleased ones too.
-# The answers are settings of firstboot's:
-#   spec      the newest spec version it accepts: what the MCS is asked for
-#   handoff   where `user.ign` goes: /run/ignition if it looks there (2.27), else a directory of ours that it is told of
+# The answers are two files of one line, which firstboot finds beside itself:
+#   ignition-spec   the newest spec version it accepts: what the MCS is asked for
+#   ignition-dir    where `user.ign` goes: /run/ignition if it looks there (2.27), else a directory of ours that it is told of
 oneboot_ask_ignition() {
-    local ignition="$initdir/usr/bin/ignition" fragment="$1" spec='' handoff=/run/oneboot/ignition minor scratch
+    local ignition="$initdir/usr/bin/ignition" home="$1" spec='' directory=/run/oneboot/ignition minor scratch
     [[ -x $ignition ]] || oneboot_missing "Ignition (/usr/bin/ignition in the initramfs)"
     scratch=$(mktemp -d "$DRACUT_TMPDIR/oneboot.XXXXXX") || exit 1
-    mkdir -p "${fragment%/*}" "$scratch"/{runtime,local,system}
+    mkdir -p "$scratch"/{runtime,local,system}
 
     # 99: a bound, should a version ever accept everything.
     for ((minor = 0; minor < 99; minor++)); do
@@ -90,11 +90,11 @@ oneboot_ask_ignition() {
     printf '{"ignition":{"version":"3.0.0"},"storage":{"files":[{"path":"/system"}]}}\n' > "$scratch/system/user.ign"
     printf '{"ignition":{"version":"3.0.0"},"storage":{"files":[{"path":"/runtime"}]}}\n' > "$scratch/runtime/user.ign"
     oneboot_run_ignition "$ignition" "$scratch" || oneboot_missing "an Ignition that reads user.ign"
-    grep -q '"/runtime"' "$scratch/cache" && handoff=/run/ignition
+    grep -q '"/runtime"' "$scratch/cache" && directory=/run/ignition
 
-    printf '# What the Ignition of this initramfs has answered when it was built.\nspec = "%s"\nhandoff = "%s"\n' "$spec" "$handoff" \
-        > "$fragment"
-    dinfo "oneboot: Ignition accepts spec $spec and takes user.ign from $handoff"
+    echo "$spec" > "$home/ignition-spec" || exit 1
+    echo "$directory" > "$home/ignition-dir" || exit 1
+    dinfo "oneboot: Ignition accepts spec $spec and takes user.ign from $directory"
 }
 
 # oneboot_run_ignition IGNITION SCRATCH: its fetch-offline stage, with every path it reads or writes below SCRATCH. The platform is `file`

@@ -87,6 +87,16 @@ impl Paths {
         self.below("run/oneboot/firstboot.json")
     }
 
+    /// What an initramfs has, and a real root has not.
+    pub fn initrd_release(&self) -> PathBuf {
+        self.below("etc/initrd-release")
+    }
+
+    /// Whatever `console=` names.
+    pub fn console(&self) -> PathBuf {
+        self.below("dev/console")
+    }
+
     /// Configuration fragments, lowest precedence first.
     pub fn fragments(&self) -> [PathBuf; 3] {
         ["usr/lib/oneboot/firstboot.d", "run/oneboot/firstboot.d", "etc/oneboot/firstboot.d"]

@@ -10,6 +10,9 @@ use std::thread;
 use anyhow::Context as _;
 use oneboot_e2e::defect;
 use oneboot_e2e::world::World;
+use oneboot_firstboot::authorities;
+use oneboot_firstboot::document::Document;
+use oneboot_firstboot::outcome::Limits;
 use serde_json::Value;
 
 use crate::expected::Expected;
@@ -76,13 +79,27 @@ impl Scene {
         Ok(pointer)
     }
 
+    /// Where the pointer leads.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn source(&self) -> anyhow::Result<String> {
+        let pointer = self.pointer()?;
+        let source = pointer["ignition"]["config"]["merge"][0]["source"].as_str();
+        Ok(source.context("the pointer has a source")?.to_owned())
+    }
+
     /// What `oneboot-firstboot report` has left with the MCS, oldest first.
     ///
     /// # Errors
     /// When the control plane does not answer.
     pub fn reports(&self) -> anyhow::Result<Vec<Value>> {
         let text = self.world.cluster.admin.command(&["reports"])?;
-        text.lines().map(|line| serde_json::from_str(line).context("reading a report")).collect()
+        let report = |line| {
+            let mut kept: Value = serde_json::from_str(line).context("reading a report")?;
+            Ok(kept["report"].take())
+        };
+        text.lines().map(report).collect()
     }
 
     /// The pre-approved rendered config: what Ignition must have laid down.
@@ -120,13 +137,8 @@ impl Scene {
         probe.send("systemctl poweroff --force --force")?;
         machine.powered_off()?;
         // A search that finds nothing proves something only if it finds what is there: the report names the MCS.
-        let known = self.pointer()?["ignition"]["config"]["merge"][0]["source"]
-            .as_str()
-            .unwrap_or_default()
-            .as_bytes()
-            .to_vec();
         anyhow::ensure!(
-            !search::in_file(&machine.disk(), &[known])?.is_empty(),
+            !search::in_file(&machine.disk(), &[self.source()?.into_bytes()])?.is_empty(),
             "the search does not find the report on the disk"
         );
 
@@ -145,6 +157,17 @@ impl Scene {
         let status = Command::new("cmp").arg("--silent").arg(self.image.root()).arg(machine.disk()).status();
         Ok(status.context("starting cmp")?.success())
     }
+}
+
+/// From when on the first of the pointer's CAs is valid, in seconds since 1970: nothing that it has signed is older.
+///
+/// # Errors
+/// When the pointer has none.
+pub fn oldest_ca(pointer: &Value) -> anyhow::Result<u64> {
+    let document = Document::parse(pointer.to_string().as_bytes(), None).context("reading the pointer")?;
+    let bundle =
+        authorities::from_pointer(&document.authorities, &Limits::default()).context("reading its CAs")?;
+    bundle.facts().iter().map(|ca| ca.not_before).min().context("the pointer has a CA")
 }
 
 /// A boot with this pointer as QEMU's `fw_cfg` gives it to Ignition.
