@@ -112,12 +112,33 @@ fn document(bytes: &[u8]) -> Result<Value, Error> {
         Err(json) if bytes.trim_ascii_start().starts_with(b"{") => {
             Err(Error::Syntax(format!("line {} column {}", json.line(), json.column())))
         }
-        Err(_) => serde_norway::from_slice(bytes).map_err(|e| {
-            Error::Syntax(e.location().map_or_else(
-                || "unreadable".to_owned(),
-                |at| format!("line {} column {}", at.line(), at.column()),
-            ))
-        }),
+        Err(_) => {
+            let mut value = serde_norway::from_slice(bytes).map_err(|e| {
+                Error::Syntax(e.location().map_or_else(
+                    || "unreadable".to_owned(),
+                    |at| format!("line {} column {}", at.line(), at.column()),
+                ))
+            })?;
+            octal_modes(&mut value);
+            Ok(value)
+        }
+    }
+}
+
+/// `mode: 0644` is octal to everyone who writes it, and to the YAML 1.1 that Kubernetes' tools read; YAML 1.2 has it as text.
+fn octal_modes(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                let digits = value.as_str().and_then(|text| text.strip_prefix('0'));
+                match digits.map(|digits| i64::from_str_radix(digits, 8)) {
+                    Some(Ok(mode)) if key == "mode" => *value = mode.into(),
+                    _ => octal_modes(value),
+                }
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(octal_modes),
+        _ => {}
     }
 }
 
@@ -154,6 +175,17 @@ mod tests {
         let bare = MachineConfig::parse(br#"{"ignition":{"version":"3.4.0"}}"#).unwrap();
         assert!(bare.bare);
         assert_eq!(bare.spec.config["ignition"]["version"], "3.4.0");
+    }
+
+    #[test]
+    fn a_mode_as_people_write_it_in_yaml_is_octal() {
+        for mode in ["0644", "0o644", "420"] {
+            let yaml = format!(
+                "kind: MachineConfig\nmetadata: {{name: m}}\nspec:\n  config:\n    storage:\n      files:\n      - mode: {mode}\n        path: /0644\n"
+            );
+            let file = &MachineConfig::parse(yaml.as_bytes()).unwrap().spec.config["storage"]["files"][0];
+            assert_eq!((file["mode"].as_i64(), file["path"].as_str()), (Some(0o644), Some("/0644")), "{mode}");
+        }
     }
 
     #[test]

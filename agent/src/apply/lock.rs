@@ -23,9 +23,14 @@ pub(super) struct Lock(#[allow(dead_code)] Flock<File>); // kept for its drop
 
 /// Takes the lock, making its folder if this is the first time.
 pub(super) fn take(root: &Root) -> Result<Lock, Error> {
-    if root.lstat(paths::STATE_DIR)?.is_none() {
-        root.mkdir_all(crate::root::split(paths::STATE_DIR).0, PARENT_MODE)?;
-        root.mkdir(paths::STATE_DIR, STATE_MODE)?;
+    match root.lstat(paths::STATE_DIR)? {
+        None => {
+            root.mkdir_all(crate::root::split(paths::STATE_DIR).0, PARENT_MODE)?;
+            root.mkdir(paths::STATE_DIR, STATE_MODE)?;
+        }
+        // Made by an image or an administrator, and open to others.
+        Some(stat) if stat.mode & 0o777 != STATE_MODE => root.set_dir_mode(paths::STATE_DIR, STATE_MODE)?,
+        Some(_) => {}
     }
     let file = root.open_lock(paths::LOCK)?;
     match Flock::lock(file, FlockArg::LockExclusiveNonblock) {

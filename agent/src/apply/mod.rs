@@ -174,6 +174,7 @@ pub fn apply_gated(
     refuse(root, request, &prepared)?;
     let unfinished = recover::unfinished(root)?;
     if prepared.plan.is_empty() && !unfinished {
+        tell(&prepared, progress);
         return Ok(Applied { plan: prepared.plan, files_written: 0, units_changed: 0, reboot_needed: None });
     }
     let _lock = lock::take(root)?;
@@ -183,9 +184,7 @@ pub fn apply_gated(
         prepared = prepare::prepare(root, request)?;
         refuse(root, request, &prepared)?;
     }
-    for note in &prepared.notes {
-        progress(Progress::Note(note.clone()));
-    }
+    tell(&prepared, progress);
     let done = if prepared.changes.is_empty() {
         execute::Done::default()
     } else {
@@ -219,11 +218,17 @@ pub fn apply_gated(
     })
 }
 
+/// What a person should know, also where there is nothing to do.
+fn tell(prepared: &Prepared, progress: &mut dyn FnMut(Progress)) {
+    for note in &prepared.notes {
+        progress(Progress::Note(note.clone()));
+    }
+}
+
 /// What must be true before anything is created, the lock's folder included.
 fn refuse(root: &Root, request: &Request, prepared: &Prepared) -> Result<(), Error> {
     let needed = prepared.plan.disruption;
-    // Another tree is not in use: laying it down disturbs nobody (design: "laid down, says so, and exits 0").
-    if root.is_system() && needed > request.max_disruption {
+    if needed > request.max_disruption {
         let plan = Box::new(prepared.plan.clone());
         return Err(Error::TooDisruptive { needed, allowed: request.max_disruption, plan });
     }

@@ -46,8 +46,10 @@ impl Inputs {
             None => Phase::FirstBoot,
         };
         let mcd_present = settle::mcd_present(&root, o.mcd).map_err(|e| Failure::new(exit::IO, e))?;
-        // Never worse than today before the node has joined; nothing that hurts workloads after.
-        let cap = if phase == Phase::FirstBoot { Disruption::Reboot } else { Disruption::Restart };
+        // Another tree is not in use: laying it down disturbs nobody, unless somebody asks for a cap. On the running one: never worse
+        // than today before the node has joined, and nothing that hurts workloads after.
+        let free = phase == Phase::FirstBoot || !root.is_system();
+        let cap = if free { Disruption::Reboot } else { Disruption::Restart };
         let unknown_path = match o.unknown_path {
             Some(level) => level,
             None => unknown_path(&root)?,

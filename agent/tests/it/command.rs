@@ -138,6 +138,40 @@ fn bad_input_has_its_exit_code() {
 }
 
 #[test]
+fn a_cap_that_is_asked_for_holds_on_any_tree_and_without_one_a_tree_is_laid_down() {
+    let root = scratch();
+    let before = tree(root.path());
+    let (code, _, err) = text(&agent(root.path(), &with("apply", &["--max-disruption", "restart"]), &config()));
+    assert_eq!(code, Some(81), "{err}");
+    assert!(err.contains("--max-disruption soft-reboot"), "{err}");
+    assert_eq!(tree(root.path()), before);
+    let joined = with("apply", &["--phase", "joined"]);
+    let (code, out, err) = text(&agent(root.path(), &joined, &config()));
+    assert_eq!(code, Some(0), "{err}");
+    assert!(out.contains("laid down; a reboot finishes it"), "{out}");
+}
+
+#[test]
+fn what_is_skipped_is_said_even_if_it_is_all_there_is() {
+    let root = scratch();
+    let units = json!({"ignition": {"version": "3.5.0"}, "systemd": {"units": [{"name": "nowhere.service", "enabled": true}]}});
+    let (code, _, err) = text(&agent(root.path(), &with("apply", &[]), &units));
+    assert_eq!(code, Some(0), "{err}");
+    assert!(err.contains("nowhere.service"), "{err}");
+}
+
+#[test]
+fn a_state_folder_that_others_could_look_into_is_closed() {
+    use std::os::unix::fs::PermissionsExt;
+    let root = scratch();
+    let state = root.path().join("var/lib/oneboot");
+    fs::create_dir_all(&state).unwrap();
+    fs::set_permissions(&state, fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(text(&agent(root.path(), &with("apply", &[]), &config())).0, Some(0));
+    assert_eq!(fs::metadata(&state).unwrap().permissions().mode() & 0o7777, 0o700);
+}
+
+#[test]
 fn two_applies_at_once() {
     let root = scratch();
     let (code, ..) = text(&agent(root.path(), &with("apply", &[]), &config()));
