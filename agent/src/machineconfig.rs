@@ -184,7 +184,11 @@ mod tests {
                 "kind: MachineConfig\nmetadata: {{name: m}}\nspec:\n  config:\n    storage:\n      files:\n      - mode: {mode}\n        path: /0644\n"
             );
             let file = &MachineConfig::parse(yaml.as_bytes()).unwrap().spec.config["storage"]["files"][0];
-            assert_eq!((file["mode"].as_i64(), file["path"].as_str()), (Some(0o644), Some("/0644")), "{mode}");
+            assert_eq!(
+                (file["mode"].as_i64(), file["path"].as_str()),
+                (Some(0o644), Some("/0644")),
+                "{mode}"
+            );
         }
     }
 

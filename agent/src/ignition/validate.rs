@@ -70,7 +70,8 @@ fn count<T>(list: Option<&Vec<T>>) -> usize {
 }
 
 fn invalid(entry: &str, message: impl Into<String>) -> Error {
-    Error::Invalid { entry: entry.to_owned(), message: message.into() }
+    // A terminal obeys what a path may hold: it is shown, not sent.
+    Error::Invalid { entry: entry.escape_debug().to_string(), message: message.into() }
 }
 
 #[derive(Clone, Copy, PartialEq)]

@@ -87,11 +87,10 @@ fn is_action(step: &PlannedStep) -> bool {
     matches!(step.kind, "daemon-reload" | "start" | "stop" | "restart" | "try-restart" | "reload")
 }
 
+/// A path may hold anything but a zero byte: what a terminal would obey is shown instead.
 fn subject(step: &PlannedStep) -> String {
-    match &step.subject {
-        Subject::Path(path) => path.clone(),
-        Subject::Unit(unit) => unit.clone(),
-    }
+    let (Subject::Path(text) | Subject::Unit(text)) = &step.subject;
+    text.chars().flat_map(|c| if c.is_control() { c.escape_debug().collect() } else { vec![c] }).collect()
 }
 
 /// What happens to it; digests are for `--json`, differences for `--diff`.
@@ -149,6 +148,14 @@ mod tests {
              /etc/bb  write 0600 -> 0644  none\n    nobody reads it\n\
              2 changes, disruption: restart\n"
         );
+    }
+
+    #[test]
+    fn a_path_cannot_command_the_terminal() {
+        let table =
+            rendered(vec![step("/etc/a\n\u{1b}[31mRED", "absent", "link to /x", "none", "nobody reads it")]);
+        assert!(table.contains("/etc/a\\n\\u{1b}[31mRED"), "{table}");
+        assert!(!table.contains('\u{1b}'), "{table}");
     }
 
     #[test]

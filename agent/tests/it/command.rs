@@ -141,7 +141,8 @@ fn bad_input_has_its_exit_code() {
 fn a_cap_that_is_asked_for_holds_on_any_tree_and_without_one_a_tree_is_laid_down() {
     let root = scratch();
     let before = tree(root.path());
-    let (code, _, err) = text(&agent(root.path(), &with("apply", &["--max-disruption", "restart"]), &config()));
+    let (code, _, err) =
+        text(&agent(root.path(), &with("apply", &["--max-disruption", "restart"]), &config()));
     assert_eq!(code, Some(81), "{err}");
     assert!(err.contains("--max-disruption soft-reboot"), "{err}");
     assert_eq!(tree(root.path()), before);
