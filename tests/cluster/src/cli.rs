@@ -86,6 +86,10 @@ enum Command {
     },
     /// Deny a certificate signing request.
     Deny {
+        /// How long to wait for the certificate; 0s does not look whether there will be one.
+        #[arg(long, default_value = "10s", value_parser = duration)]
+        // twice what the signer may wait by default
+        wait: Duration,
         #[command(flatten)]
         at: At,
         /// The request.
@@ -358,7 +362,9 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Get { at, kind, name, namespace, output } => {
             cmd::get(&at.client()?, &kind, name.as_deref(), namespace.as_deref(), output).await
         }
-        Command::Approve { at, name, pool } => cmd::approve(&at.client()?, &name, pool.as_deref()).await,
+        Command::Approve { at, name, pool, wait } => {
+            cmd::approve(&at.client()?, &name, pool.as_deref(), wait).await
+        }
         Command::Deny { at, name } => cmd::deny(&at.client()?, &name).await,
         Command::Certs { at, action } => {
             let rotation = match action {
