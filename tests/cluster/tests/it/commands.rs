@@ -144,6 +144,27 @@ async fn approve_fails_when_no_certificate_comes_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_pointer_is_in_the_spec_that_is_asked_for() {
+    let cluster = worker().await;
+    let token = cluster.token(Some("worker")).await;
+    for (arguments, version) in [
+        (vec!["pointer"], "3.5.0"),
+        (vec!["pointer", "--spec", "3.5.0"], "3.5.0"),
+        (vec!["pointer", "--spec", "3.2.0"], "3.2.0"),
+    ] {
+        let printed = ok(&cluster, &arguments);
+        let pointer: Value = serde_json::from_str(&printed).unwrap();
+        assert_eq!(pointer["ignition"]["version"], version);
+        let header = &pointer["ignition"]["config"]["merge"][0]["httpHeaders"][0]["value"];
+        assert_eq!(*header, format!("Bearer {token}"));
+        // All that it says is in that spec: nothing would be ignored by an Ignition that knows no newer one.
+        let (_, warnings) = ignition_config::Config::parse_str(&printed).unwrap();
+        assert!(warnings.is_empty(), "{version}: {warnings:?}");
+    }
+    refused(&cluster, &["pointer", "--spec", "2.2.0"], 64, "3.2.0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn reports_are_printed_oldest_first() {
     let cluster = worker().await;
     assert_eq!(ok(&cluster, &["reports"]), "");
