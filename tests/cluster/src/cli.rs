@@ -14,7 +14,7 @@ use crate::client::Client;
 use crate::clock::Clock;
 use crate::exit;
 use crate::layout::Layout;
-use crate::pointer::TokenIn;
+use crate::pointer::{Spec, TokenIn};
 use crate::serve::{self, Part};
 use crate::{cmd, tokens};
 
@@ -40,6 +40,9 @@ enum Command {
         /// Where the current token goes.
         #[arg(long, value_enum, default_value = "header")]
         token_in: TokenIn,
+        /// The Ignition spec that it is in: one that the image's own Ignition reads.
+        #[arg(long, value_enum, default_value = "3.5.0")]
+        spec: Spec,
     },
     /// Provisioning tokens.
     Token {
@@ -83,6 +86,10 @@ enum Command {
         /// The node's pool, if neither a Machine nor a token says it.
         #[arg(long)]
         pool: Option<String>,
+        /// How long to wait for the certificate; 0s does not look whether there will be one.
+        #[arg(long, default_value = "10s", value_parser = duration)]
+        // twice what the signer may wait by default
+        wait: Duration,
     },
     /// Deny a certificate signing request.
     Deny {
@@ -340,7 +347,9 @@ pub fn main() -> ExitCode {
 async fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Serve(options) => serve::run(options.into()).await,
-        Command::Pointer { at, pool, token_in } => cmd::pointer(&at.client()?, &pool, token_in).await,
+        Command::Pointer { at, pool, token_in, spec } => {
+            cmd::pointer(&at.client()?, &pool, token_in, spec).await
+        }
         Command::Token { at, action } => {
             let client = at.client()?;
             match action {
@@ -358,7 +367,9 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Get { at, kind, name, namespace, output } => {
             cmd::get(&at.client()?, &kind, name.as_deref(), namespace.as_deref(), output).await
         }
-        Command::Approve { at, name, pool } => cmd::approve(&at.client()?, &name, pool.as_deref()).await,
+        Command::Approve { at, name, pool, wait } => {
+            cmd::approve(&at.client()?, &name, pool.as_deref(), wait).await
+        }
         Command::Deny { at, name } => cmd::deny(&at.client()?, &name).await,
         Command::Certs { at, action } => {
             let rotation = match action {

@@ -51,6 +51,8 @@ pub const NODE_USER_PREFIX: &str = "system:node:";
 pub const NODES_GROUP: &str = "system:nodes";
 /// Signer of kubelet client certificates.
 pub const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+/// Signer of every other client certificate; nobody here signs for it.
+pub const API_CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 /// Signer of kubelet serving certificates.
 pub const SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
 

@@ -17,8 +17,31 @@ pub enum TokenIn {
     None,
 }
 
+/// Which Ignition spec a pointer is in. It says the same in each; the image's own Ignition must read it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Spec {
+    /// For images whose Ignition is older than 2.20: Debian's 2.14 reads up to 3.3.0.
+    #[value(name = "3.2.0")]
+    V3_2,
+    /// For today's RHCOS-style images.
+    #[default]
+    #[value(name = "3.5.0")]
+    V3_5,
+}
+
 /// The pointer.
-pub fn pointer_config(url: &str, pool: &str, bundle: &str, token: Option<&str>, token_in: TokenIn) -> Value {
+pub fn pointer_config(
+    url: &str,
+    pool: &str,
+    bundle: &str,
+    token: Option<&str>,
+    token_in: TokenIn,
+    spec: Spec,
+) -> Value {
+    let version = match spec {
+        Spec::V3_2 => "3.2.0",
+        Spec::V3_5 => "3.5.0",
+    };
     let source = format!("{url}/config/{pool}");
     let entry = match (token, token_in) {
         (Some(token), TokenIn::Header) => {
@@ -33,7 +56,7 @@ pub fn pointer_config(url: &str, pool: &str, bundle: &str, token: Option<&str>, 
     };
     let ca = format!("data:text/plain;charset=utf-8;base64,{}", STANDARD.encode(bundle));
     json!({"ignition": {
-        "version": "3.5.0", "config": {"merge": [entry]},
+        "version": version, "config": {"merge": [entry]},
         "security": {"tls": {"certificateAuthorities": [{"source": ca}]}},
     }})
 }

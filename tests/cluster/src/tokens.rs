@@ -137,19 +137,21 @@ pub struct Wish {
     pub node: Option<String>,
     /// How long it is good.
     pub ttl: Duration,
-    /// Rotation: how long the one that was current stays good.
+    /// Rotation: how long the previous ones of the same pool stay good.
     pub grace: Option<Duration>,
 }
 
-/// Puts a new token into a Secret; with a grace the current one's end is brought forward. Pure but for `token`.
+/// Puts a new token into a Secret; with a grace the end of every live one that a pointer for this pool may carry is
+/// brought forward, also of those that `token new` has left behind: rotation is what ends a token that has leaked.
 fn add(secret: &mut Value, wish: &Wish, token: &str, now: OffsetDateTime) {
     let mut all = records(secret);
     let key = key(wish.pool.as_deref());
-    if let (Some(grace), Some(previous)) = (wish.grace, text(secret, &key)) {
-        let digest = stamp::sha256(previous.trim());
-        for record in all.iter_mut().filter(|record| record.sha256 == digest && record.valid(now)) {
-            let end = stamp::parse(&record.not_after).map_or(now, |end| end.min(now + grace));
-            record.not_after = stamp::rfc3339(end);
+    if let Some(grace) = wish.grace {
+        let in_pointers = |record: &&mut Record| record.pool == wish.pool && record.node.is_none();
+        for record in all.iter_mut().filter(in_pointers) {
+            if let Some(end) = stamp::parse(&record.not_after) {
+                record.not_after = stamp::rfc3339(end.min(now + grace));
+            }
         }
     }
     all.push(Record {

@@ -3,11 +3,11 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
-use super::authn::User;
+use super::authn::{MASTERS, User};
 use super::request::Target;
 use super::status::Refusal;
 use crate::certs::Request;
-use crate::names::{CLIENT_SIGNER, NODE_USER_PREFIX, SERVING_SIGNER};
+use crate::names::{API_CLIENT_SIGNER, CLIENT_SIGNER, NODE_USER_PREFIX, SERVING_SIGNER};
 
 /// Labels that a kubelet may set in the reserved namespaces.
 const KUBELET_LABELS: &[&str] = &[
@@ -33,6 +33,9 @@ pub(crate) fn admit(
     stored: Option<&Value>,
     new: &Value,
 ) -> Result<(), Refusal> {
+    if target.resource.kind == "CertificateSigningRequest" && stored.is_none() {
+        restrict_subject(target, new)?;
+    }
     let Some(node) = user.node() else { return Ok(()) };
     let refuse = |why: String| Err(Refusal::forbidden(target, &user.name, &why));
     match target.resource.kind {
@@ -51,6 +54,16 @@ pub(crate) fn admit(
         "Pod" if stored.is_none() => refuse("can only create mirror pods".to_owned()),
         _ => Ok(()),
     }
+}
+
+/// `CertificateSubjectRestriction`: whoever may approve for this signer would otherwise make administrators.
+fn restrict_subject(target: &Target, csr: &Value) -> Result<(), Refusal> {
+    let organizations = request(csr).map(|request| request.subject.organizations).unwrap_or_default();
+    if csr["spec"]["signerName"] == API_CLIENT_SIGNER && organizations.iter().any(|group| group == MASTERS) {
+        let why = format!("use of {API_CLIENT_SIGNER} signer with {MASTERS} group is not allowed");
+        return Err(Refusal::not_admitted(target, &why));
+    }
+    Ok(())
 }
 
 fn admit_node(node: &str, stored: Option<&Value>, new: &Value) -> Result<(), String> {

@@ -34,6 +34,11 @@ impl Refusal {
         )
     }
 
+    /// A rule of admission, whoever asks.
+    pub(crate) fn not_admitted(target: &Target, why: &str) -> Self {
+        Self::new(403, "Forbidden", format!("{} is forbidden: {why}", target.resource.qualified()))
+    }
+
     pub(crate) fn not_an_administrator(user: &str) -> Self {
         Self::new(403, "Forbidden", format!("User \"{user}\" is not an administrator"))
     }

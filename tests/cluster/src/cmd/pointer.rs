@@ -5,11 +5,11 @@ use time::OffsetDateTime;
 use crate::client::{Client, Error};
 use crate::exit::{CONFIG, failure};
 use crate::names::{MCO_NAMESPACE, MCS_CA, MCS_ENDPOINT};
-use crate::pointer::{TokenIn, pointer_config};
+use crate::pointer::{Spec, TokenIn, pointer_config};
 use crate::tokens;
 
 /// Prints a pointer config.
-pub async fn pointer(client: &Client, pool: &str, token_in: TokenIn) -> anyhow::Result<()> {
+pub async fn pointer(client: &Client, pool: &str, token_in: TokenIn, spec: Spec) -> anyhow::Result<()> {
     let url = config_map(client, MCS_ENDPOINT, "url").await?;
     let bundle = config_map(client, MCS_CA, "ca-bundle.crt").await?;
     let token = match client.get(&tokens::path()).await {
@@ -17,7 +17,7 @@ pub async fn pointer(client: &Client, pool: &str, token_in: TokenIn) -> anyhow::
         Err(Error::Status { code: 404, .. }) => None,
         Err(error) => return Err(error.into()),
     };
-    println!("{}", pointer_config(&url, pool, &bundle, token.as_deref(), token_in));
+    println!("{}", pointer_config(&url, pool, &bundle, token.as_deref(), token_in, spec));
     Ok(())
 }
 

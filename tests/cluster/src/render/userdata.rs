@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use crate::client::{Client, Error};
 use crate::informer::Informer;
 use crate::names::{CONFIG_NAMESPACE, MACHINE_NAMESPACE, MCO_NAMESPACE, MCS_CA, MCS_ENDPOINT, TOKEN_SECRET};
-use crate::pointer::{TokenIn, pointer_config};
+use crate::pointer::{Spec, TokenIn, pointer_config};
 use crate::tokens;
 
 const POOLS: &str = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools";
@@ -55,7 +55,7 @@ async fn pass(client: &Client) -> Result<(), Error> {
     for pool in client.get(POOLS).await?["items"].as_array().into_iter().flatten() {
         let name = pool["metadata"]["name"].as_str().unwrap_or_default();
         let token = secret.as_ref().and_then(|s| tokens::current(s, name, OffsetDateTime::now_utc()));
-        let pointer = pointer_config(url, name, bundle, token.as_deref(), TokenIn::Header);
+        let pointer = pointer_config(url, name, bundle, token.as_deref(), TokenIn::Header, Spec::default());
         write(client, name, &pointer).await?;
     }
     Ok(())

@@ -1,6 +1,8 @@
 //! Commands that people type, against a running control plane: what they print, what they change, what they refuse.
 
-use crate::harness::{Answer, CSRS, Cluster, IGNITION_3_5, MCO, csr_object, machine_config, node_csr};
+use crate::harness::{
+    Answer, CSRS, Cluster, IGNITION_3_5, MCO, csr_object, csr_of, machine_config, node_csr,
+};
 use crate::program::{run, text};
 use serde_json::{Value, json};
 use std::process::Output;
@@ -105,6 +107,61 @@ async fn deny_is_for_ever() {
     refused(&cluster, &["approve", name, "--pool", "worker"], 65, "Approved");
     assert_eq!(cluster.admin.get(&format!("{CSRS}/{name}")).await.unwrap(), denied, "nothing is changed");
     refused(&cluster, &["deny", "csr-nobody"], 65, "not found");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn approve_succeeds_with_the_certificate() {
+    let cluster = Cluster::with(|options| options.approve = false).await;
+    let filed = cluster.bootstrapper().await.post(CSRS, &csr_object(&node_csr("node1").0)).await.unwrap();
+    let name = filed["metadata"]["name"].as_str().unwrap();
+    let said = ok(&cluster, &["approve", name, "--pool", "worker"]);
+    assert_eq!(said, format!("certificatesigningrequest.certificates.k8s.io/{name} approved\n"));
+    let csr = cluster.admin.get(&format!("{CSRS}/{name}")).await.unwrap();
+    assert!(csr["status"]["certificate"].is_string(), "issued when the command ends");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn approve_fails_when_no_certificate_comes_of_it() {
+    let cluster = Cluster::with(|options| options.approve = false).await;
+    let file = async |object: &Value| {
+        let filed = cluster.admin.post(CSRS, object).await.unwrap();
+        filed["metadata"]["name"].as_str().unwrap().to_owned()
+    };
+    let masters = file(&csr_object(&csr_of("system:masters", "system:node:node1").0)).await;
+    let output = refused(&cluster, &["approve", &masters], 65, "subject organization is not system:nodes");
+    assert!(text(&output.stderr).contains("SignerValidationFailure"), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("approved"), "what was done, is said too");
+    let mut object = csr_object(&csr_of("developers", "somebody").0);
+    object["spec"]["signerName"] = "kubernetes.io/kube-apiserver-client".into();
+    let unsigned = file(&object).await;
+    refused(&cluster, &["approve", &unsigned, "--wait", "1s"], 75, "kubernetes.io/kube-apiserver-client");
+    for name in [masters, unsigned] {
+        let csr = cluster.admin.get(&format!("{CSRS}/{name}")).await.unwrap();
+        assert!(csr["status"]["certificate"].is_null());
+    }
+    let other = file(&object).await;
+    ok(&cluster, &["approve", &other, "--wait", "0s"]); // as kubectl: an approval and nothing more
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pointer_is_in_the_spec_that_is_asked_for() {
+    let cluster = worker().await;
+    let token = cluster.token(Some("worker")).await;
+    for (arguments, version) in [
+        (vec!["pointer"], "3.5.0"),
+        (vec!["pointer", "--spec", "3.5.0"], "3.5.0"),
+        (vec!["pointer", "--spec", "3.2.0"], "3.2.0"),
+    ] {
+        let printed = ok(&cluster, &arguments);
+        let pointer: Value = serde_json::from_str(&printed).unwrap();
+        assert_eq!(pointer["ignition"]["version"], version);
+        let header = &pointer["ignition"]["config"]["merge"][0]["httpHeaders"][0]["value"];
+        assert_eq!(*header, format!("Bearer {token}"));
+        // All that it says is in that spec: nothing would be ignored by an Ignition that knows no newer one.
+        let (_, warnings) = ignition_config::Config::parse_str(&printed).unwrap();
+        assert!(warnings.is_empty(), "{version}: {warnings:?}");
+    }
+    refused(&cluster, &["pointer", "--spec", "2.2.0"], 64, "3.2.0");
 }
 
 #[tokio::test(flavor = "multi_thread")]

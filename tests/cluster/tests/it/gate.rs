@@ -95,12 +95,45 @@ async fn rotation_keeps_the_previous_token_for_its_grace_only() {
     assert_eq!(cluster.get_config("worker", &second).await.status, 200, "current");
     let third = issue(&cluster.admin, &rotate(Duration::ZERO), start).await.unwrap();
     assert_eq!(cluster.get_config("worker", &second).await.status, 401, "previous, without a grace");
-    assert_eq!(cluster.get_config("worker", &first).await.status, 200, "the one before keeps its own grace");
-    set.send_replace(start + Duration::minutes(5) - Duration::SECOND);
-    assert_eq!(cluster.get_config("worker", &first).await.status, 200, "the grace's last second");
-    set.send_replace(start + Duration::minutes(5));
-    assert_eq!(cluster.get_config("worker", &first).await.status, 401, "its grace is over");
+    assert_eq!(cluster.get_config("worker", &first).await.status, 401, "nor does the one before outlive it");
     assert_eq!(cluster.get_config("worker", &third).await.status, 200, "current");
+    issue(&cluster.admin, &rotate(Duration::minutes(5)), start).await.unwrap();
+    issue(&cluster.admin, &rotate(Duration::minutes(50)), start).await.unwrap();
+    set.send_replace(start + Duration::minutes(5) - Duration::SECOND);
+    assert_eq!(cluster.get_config("worker", &third).await.status, 200, "the grace's last second");
+    set.send_replace(start + Duration::minutes(5));
+    assert_eq!(
+        cluster.get_config("worker", &third).await.status,
+        401,
+        "a longer grace later does not lengthen it"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rotation_brings_every_end_forward_that_is_the_pools() {
+    let cluster = with_worker_config().await;
+    let now = OffsetDateTime::now_utc();
+    let make = async |pool: Option<&str>, node: Option<&str>, grace| {
+        let (pool, node) = (pool.map(str::to_owned), node.map(str::to_owned));
+        issue(&cluster.admin, &Wish { pool, node, ttl: Duration::hours(1), grace }, now).await.unwrap()
+    };
+    // `token new` twice leaves the first good for its whole life, but no longer current.
+    let older = make(Some("worker"), None, None).await;
+    let current = make(Some("worker"), None, None).await;
+    let one_node = make(Some("worker"), Some("node7"), None).await;
+    let other_pool = make(Some("master"), None, None).await;
+    let every_pool = make(None, None, None).await;
+    let new = make(Some("worker"), None, Some(Duration::ZERO)).await;
+    for (what, pool, token, status) in [
+        ("an older one that is live", "worker", &older, 401),
+        ("the one that was current", "worker", &current, 401),
+        ("the new one", "worker", &new, 200),
+        ("one node's, which no pointer carries", "worker", &one_node, 200),
+        ("every pool's, which is rotated by itself", "worker", &every_pool, 200),
+        ("another pool's, which is let in (there is nothing rendered)", "master", &other_pool, 500),
+    ] {
+        assert_eq!(cluster.get_config(pool, token).await.status, status, "{what}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -167,11 +167,16 @@ pub(crate) async fn wait_for(client: &Client, path: &str, wanted: impl Fn(&Value
 
 /// A node's CSR (PEM) and its key (PEM).
 pub(crate) fn node_csr(node: &str) -> (String, String) {
+    csr_of("system:nodes", &format!("system:node:{node}"))
+}
+
+/// The CSR (PEM) of anybody, and the key (PEM).
+pub(crate) fn csr_of(organization: &str, common_name: &str) -> (String, String) {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::default();
     params.distinguished_name.remove(DnType::CommonName);
-    params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
-    params.distinguished_name.push(DnType::CommonName, format!("system:node:{node}"));
+    params.distinguished_name.push(DnType::OrganizationName, organization);
+    params.distinguished_name.push(DnType::CommonName, common_name);
     (params.serialize_request(&key).unwrap().pem().unwrap(), key.serialize_pem())
 }
 

@@ -1,11 +1,14 @@
 //! What a node may and may not do: RBAC, the node authorizer, `NodeRestriction`, its own CSRs.
 
-use crate::harness::{CSRS, Cluster, MCO, csr_object, machine_config, node_csr, wait_for};
+use crate::harness::{CSRS, Cluster, MCO, csr_object, csr_of, machine_config, node_csr, wait_for};
 use oneboot_cluster::certs::Pair;
 use oneboot_cluster::client::{Client, Error};
 use oneboot_cluster::kubeconfig::Credential;
 use oneboot_cluster::serve::Part;
 use serde_json::{Value, json};
+
+/// For a certificate that comes: reaching it is a failure.
+const WAIT: time::Duration = time::Duration::MINUTE;
 
 async fn status_of(client: &Client, path: &str) -> u16 {
     match client.get(path).await {
@@ -186,6 +189,35 @@ async fn a_node_is_held_to_its_own_node() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn nobody_asks_the_client_signer_for_system_masters() {
+    let cluster = Cluster::with(|options| options.approve = false).await;
+    let object = |organization: &str, signer: &str| {
+        let mut object = csr_object(&csr_of(organization, "system:node:node1").0);
+        object["spec"]["signerName"] = signer.into();
+        object
+    };
+    let client_signer = "kubernetes.io/kube-apiserver-client";
+    // An administrator is refused too: the rule is about the request, not about who files it.
+    for who in [&cluster.admin, &cluster.bootstrapper().await] {
+        let (status, why) = code(who.post(CSRS, &object("system:masters", client_signer)).await);
+        assert_eq!(status, 403);
+        assert_eq!(
+            why,
+            "certificatesigningrequests.certificates.k8s.io is forbidden: use of \
+             kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed"
+        );
+    }
+    assert_eq!(cluster.admin.get(CSRS).await.unwrap()["items"], json!([]), "refused means not created");
+    for (what, object) in [
+        ("another group", object("developers", client_signer)),
+        // The kubelet's signer has its own rule, and fails what is approved.
+        ("another signer", object("system:masters", "kubernetes.io/kube-apiserver-client-kubelet")),
+    ] {
+        assert_eq!(code(cluster.admin.post(CSRS, &object).await).0, 200, "{what}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_approved_request_that_breaks_the_signers_rules_fails() {
     let cluster = Cluster::with(|options| options.approve = false).await;
     let kubelet = cluster.bootstrapper().await;
@@ -193,7 +225,7 @@ async fn an_approved_request_that_breaks_the_signers_rules_fails() {
     object["spec"]["usages"] = json!(["digital signature", "client auth", "server auth"]);
     let filed = kubelet.post(CSRS, &object).await.unwrap();
     let name = filed["metadata"]["name"].as_str().unwrap();
-    oneboot_cluster::cmd::approve(&cluster.admin, name, Some("worker")).await.unwrap();
+    approve_directly(&cluster, name).await;
     let refused = |csr: &Value| {
         csr["status"]["conditions"].as_array().is_some_and(|all| all.iter().any(|c| c["type"] == "Failed"))
     };
@@ -210,14 +242,14 @@ async fn whoever_approves_the_binding_is_there_first() {
     let kubelet = cluster.bootstrapper().await;
     let filed = kubelet.post(CSRS, &csr_object(&node_csr("node1").0)).await.unwrap();
     let name = filed["metadata"]["name"].as_str().unwrap().to_owned();
-    let refused = oneboot_cluster::cmd::approve(&cluster.admin, &name, None).await.unwrap_err();
+    let refused = oneboot_cluster::cmd::approve(&cluster.admin, &name, None, WAIT).await.unwrap_err();
     assert!(refused.to_string().contains("add --pool POOL"), "{refused}");
     assert_eq!(
         cluster.admin.get(&format!("{CSRS}/{name}")).await.unwrap()["status"],
         json!({}),
         "nobody knows its pool: not approved"
     );
-    oneboot_cluster::cmd::approve(&cluster.admin, &name, Some("worker")).await.unwrap();
+    oneboot_cluster::cmd::approve(&cluster.admin, &name, Some("worker"), WAIT).await.unwrap();
     let version =
         |object: &Value| object["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
     let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
