@@ -119,7 +119,7 @@ mod tests {
         let lines = Lines::console("test", &paths).unwrap();
         let subscriber = tracing_subscriber::registry().with(lines);
         tracing::subscriber::with_default(subscriber, || {
-            tracing::warn!(ONEBOOT_ATTEMPT = 1, "waiting for {}", "x")
+            tracing::warn!(ONEBOOT_ATTEMPT = 1, "waiting for {}", "x");
         });
         let written = std::fs::read_to_string(root.path().join("dev/console")).unwrap();
         assert_eq!(written, "test: warning: waiting for x\n");

@@ -3,7 +3,7 @@
 //! A boot takes most of a minute, so one boot answers several questions; each test says which.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use base64::Engine as _;
@@ -97,6 +97,9 @@ fn a_token_as_smbios_credential_and_a_clock_ten_years_back() -> anyhow::Result<(
     holds_no_token(&scene, &mut machine, &mut probe)
 }
 
+/// For how long it is refused. With what a machine takes to its first request that makes a minute.
+const LATE: Duration = Duration::from_secs(20);
+
 #[test]
 fn a_token_in_the_pointer_of_user_ign_and_an_mcs_that_comes_up_late() -> anyhow::Result<()> {
     let mut scene = Scene::with_worker("pointer-header")?;
@@ -110,18 +113,23 @@ fn a_token_in_the_pointer_of_user_ign_and_an_mcs_that_comes_up_late() -> anyhow:
             // Where this Ignition would look without us: it has to find it where we send it.
             ("usr/lib/ignition/base.d/10-vendor.ign".to_owned(), vendor.to_string().into_bytes()),
         ],
-        waits: Duration::from_secs(60),
+        // Until the next refusal after that, and until the try after the restart: 30 s each at most.
+        waits: LATE + Duration::from_secs(60),
         ..Boot::default()
     };
     scene.world.cluster.kill();
     let mut machine = scene.start(&boot)?;
-    // Refused, not merely unreachable: the network is up and the port is closed. By then the wait is seconds long.
-    for _ in 0..8 {
-        machine.wait_for(|line| line.contains("Connection refused").then_some(()))?;
-    }
+    // Refused, not merely unreachable: the network is up and the port is closed.
+    let mut refusals = 0_u64;
+    let mut since = None;
+    machine.wait_for(|line| {
+        line.contains("Connection refused").then_some(())?;
+        refusals += 1;
+        (since.get_or_insert_with(Instant::now).elapsed() > LATE).then_some(())
+    })?;
     scene.world.cluster.restart()?;
     let (mut probe, report) = comes_up(&scene, &machine, ["user.ign", "pointer-header"])?;
-    assert!(report["attempts"].as_u64() > Some(8), "{report}");
+    assert!(report["attempts"].as_u64() > Some(refusals), "{refusals} tries were refused: {report}");
     assert_eq!(probe.run("cat /etc/vendor")?, "the vendor's\n");
     holds_no_token(&scene, &mut machine, &mut probe)
 }
