@@ -3,6 +3,7 @@
 //! A boot takes most of a minute, so one boot answers several questions; each test says which.
 
 use std::collections::BTreeSet;
+use std::slice;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -38,7 +39,7 @@ fn comes_up(scene: &Scene, machine: &Machine, sources: [&str; 2]) -> anyhow::Res
     let modes = probe
         .run("stat -c %a /run/oneboot/firstboot.json /var/lib/oneboot/firstboot.json /var/lib/oneboot")?;
     assert_eq!(modes, "600\n600\n700\n");
-    assert_eq!(scene.reports()?, [report.clone()], "what the MCS has");
+    assert_eq!(scene.reports()?, slice::from_ref(&report), "what the MCS has");
 
     let journal = probe.run("journalctl --boot --unit=oneboot-firstboot.service --output=cat")?;
     assert!(journal.contains("fetched https://"), "{journal}");
