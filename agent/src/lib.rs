@@ -2,6 +2,7 @@
 //!
 //! Every part works offline on any tree; only `run` talks to a cluster. README.md has the commands and the contracts.
 
+pub mod accounts;
 pub mod api;
 pub mod apply;
 pub mod approval;
@@ -18,6 +19,7 @@ pub mod exit;
 pub mod health;
 pub mod identity;
 pub mod ignition;
+pub mod labels;
 pub mod machineconfig;
 pub mod node;
 pub mod nodename;
@@ -36,6 +38,7 @@ pub mod settle;
 pub mod state;
 pub mod status;
 pub mod subject;
+pub mod sysctl;
 pub mod timeline;
 pub mod tree;
 pub mod unitfile;

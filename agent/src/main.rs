@@ -3,5 +3,6 @@
 //! Never holds logic.
 
 fn main() -> std::process::ExitCode {
+    oneboot_firstboot::guard::no_core_dumps();
     oneboot_agent::cli::main()
 }

@@ -150,30 +150,35 @@ pub struct Accounts {
 
 /// Reads the tree's own databases; the machine's are never asked.
 pub fn accounts(root: &Root) -> Result<Accounts, root::Error> {
+    let read = |path: &&str| -> Result<String, root::Error> {
+        let bytes = root.read_following(path)?.unwrap_or_default();
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    let users: Vec<String> = paths::PASSWD.iter().map(read).collect::<Result<_, _>>()?;
+    let groups: Vec<String> = paths::GROUP.iter().map(read).collect::<Result<_, _>>()?;
+    Ok(parse_accounts(&users, &groups))
+}
+
+/// Users and groups of databases, the first that has a name deciding.
+pub fn parse_accounts(users: &[String], groups: &[String]) -> Accounts {
     let mut accounts = Accounts::default();
-    for path in paths::PASSWD {
-        let text = root.read_following(path)?.unwrap_or_default();
-        for line in String::from_utf8_lossy(&text).lines() {
-            let fields: Vec<&str> = line.split(':').collect();
-            if let [name, _, uid, gid, _, home, ..] = fields[..]
-                && let (Ok(uid), Ok(gid)) = (uid.parse(), gid.parse())
-            {
-                accounts.users.entry(name.to_owned()).or_insert((uid, gid, home.to_owned()));
-            }
+    for line in users.iter().flat_map(|text| text.lines()) {
+        let fields: Vec<&str> = line.split(':').collect();
+        if let [name, _, uid, gid, _, home, ..] = fields[..]
+            && let (Ok(uid), Ok(gid)) = (uid.parse(), gid.parse())
+        {
+            accounts.users.entry(name.to_owned()).or_insert((uid, gid, home.to_owned()));
         }
     }
-    for path in paths::GROUP {
-        let text = root.read_following(path)?.unwrap_or_default();
-        for line in String::from_utf8_lossy(&text).lines() {
-            let fields: Vec<&str> = line.split(':').collect();
-            if let [name, _, gid, ..] = fields[..]
-                && let Ok(gid) = gid.parse()
-            {
-                accounts.groups.entry(name.to_owned()).or_insert(gid);
-            }
+    for line in groups.iter().flat_map(|text| text.lines()) {
+        let fields: Vec<&str> = line.split(':').collect();
+        if let [name, _, gid, ..] = fields[..]
+            && let Ok(gid) = gid.parse()
+        {
+            accounts.groups.entry(name.to_owned()).or_insert(gid);
         }
     }
-    Ok(accounts)
+    accounts
 }
 
 /// Parents that are not there yet, outermost first, and the one that is something else than a directory.

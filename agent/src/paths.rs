@@ -19,6 +19,12 @@ pub const FIRSTBOOT_REPORT: &str = "/var/lib/oneboot/firstboot.json";
 /// The service's state for whoever looks at it.
 pub const RUN_STATUS: &str = "/run/oneboot/agent.json";
 
+/// Kernel parameters as files.
+pub const PROC_SYS: &str = "/proc/sys";
+/// Where systemd-sysctl finds what to set (sysctl.d(5)); `/etc/sysctl.conf` comes on top.
+pub const SYSCTL_DIRS: [&str; 4] =
+    ["/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d"];
+
 /// The kernel command line, which names the deployment that runs.
 pub const CMDLINE: &str = "/proc/cmdline";
 
@@ -79,6 +85,14 @@ pub const GROUP: [&str; 2] = ["/etc/group", "/usr/lib/group"];
 
 /// The report while it is still where firstboot wrote it.
 pub const FIRSTBOOT_REPORT_RUN: &str = "/run/oneboot/firstboot.json";
+/// SELinux policies, one folder each.
+pub const SELINUX: &str = "/etc/selinux";
+/// Which of them counts.
+pub const SELINUX_CONFIG: &str = "/etc/selinux/config";
+/// Memory that is gone after a boot.
+pub const RUN: &str = "/run";
+/// Where new users' first files come from (useradd(8)).
+pub const SKEL: &str = "/etc/skel";
 /// Where [`RUN_STATUS`] is; everybody may look.
 pub const RUN_DIR: &str = "/run/oneboot";
 /// What MCD renames the seed to once it has taken it (without the last `s`: facts/mco.md 3.2).

@@ -40,6 +40,11 @@ impl Error {
     }
 }
 
+/// Where SELinux keeps labels.
+const LABEL: &str = "security.selinux";
+/// Longest label: a page, the kernel's own limit for writing one through /proc.
+const LABEL_MAX: usize = 4096;
+
 type Result<T> = std::result::Result<T, Error>;
 
 /// What kind of thing a name stands for.
@@ -320,6 +325,38 @@ impl Root {
     /// Sets the mode of an open file.
     pub fn fchmod(&self, file: &File, path: &str, mode: u32) -> Result<()> {
         fchmod(file, Mode::from_bits_truncate(mode)).map_err(|e| fail("set mode of", path, e.into()))
+    }
+
+    /// SELinux label of a name, not following it; `None` where there is none, and where the filesystem has no labels.
+    pub fn label(&self, path: &str) -> Result<Option<String>> {
+        let at = self.beside(path)?;
+        let mut buffer = [0; LABEL_MAX];
+        match rustix::fs::lgetxattr(&at.1, LABEL, &mut buffer) {
+            Ok(length) => {
+                let text = String::from_utf8_lossy(&buffer[..length]);
+                Ok(Some(text.trim_end_matches('\0').to_owned()))
+            }
+            Err(rustix::io::Errno::NODATA | rustix::io::Errno::NOTSUP) => Ok(None),
+            Err(e) => Err(fail("read label of", path, e.into())),
+        }
+    }
+
+    /// Sets the SELinux label of a name, not following it. Where the filesystem has no labels there is nothing to set.
+    pub fn set_label(&self, path: &str, label: &str) -> Result<()> {
+        let at = self.beside(path)?;
+        let value = [label.as_bytes(), b"\0"].concat(); // the kernel's own are terminated
+        match rustix::fs::lsetxattr(&at.1, LABEL, &value, rustix::fs::XattrFlags::empty()) {
+            Ok(()) | Err(rustix::io::Errno::NOTSUP) => Ok(()),
+            Err(e) => Err(fail("set label of", path, e.into())),
+        }
+    }
+
+    /// A name by way of its open parent, for calls that take no handle (symbolic links cannot be opened for attributes).
+    fn beside(&self, path: &str) -> Result<(OwnedFd, PathBuf)> {
+        use std::os::fd::AsRawFd;
+        let (dir, name) = self.parent(path)?;
+        let at = PathBuf::from(format!("/proc/self/fd/{}/{name}", dir.as_raw_fd()));
+        Ok((dir, at))
     }
 
     /// Makes a symbolic link at a name that must be free.

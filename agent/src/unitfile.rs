@@ -97,21 +97,47 @@ pub fn assignments(text: &str) -> Vec<(String, String, String)> {
 
 /// Absolute paths that a unit runs, reads or waits for: a change to one of them is a change to the unit.
 pub fn used_paths(text: &str) -> BTreeSet<String> {
-    let interesting = |key: &str| {
-        key.starts_with("Exec") || matches!(key, "EnvironmentFile" | "LoadCredential" | "BindReadOnlyPaths")
-    };
-    let words = assignments(text)
+    assignments(text)
         .into_iter()
-        .filter(|(section, key, _)| section != "Install" && section != "Unit" && interesting(key))
-        .flat_map(|(_, _, value)| value.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
-    words
-        .filter_map(|word| {
-            // `-/path`, `@/path`, `+!/path`, `--config=/path`, `"/path"`, `name:/path`
-            let at = word.find('/')?;
-            let path = word[at..].trim_end_matches([';', '"', '\'', ',']);
-            (path.len() > 1).then(|| path.to_owned())
-        })
+        .filter(|(section, key, _)| section != "Install" && names_paths(key))
+        .flat_map(|(_, _, value)| paths_in(&value))
         .collect()
+}
+
+/// Settings whose values name what the unit depends on. `RequiresMountsFor=` is not one: it orders, it does not read.
+fn names_paths(key: &str) -> bool {
+    let condition = key.starts_with("Condition") || key.starts_with("Assert");
+    key.starts_with("Exec")
+        || (condition && ["Path", "File", "Directory"].iter().any(|what| key.contains(what)))
+        || matches!(
+            key,
+            "Environment"
+                | "EnvironmentFile"
+                | "LoadCredential"
+                | "LoadCredentialEncrypted"
+                | "BindPaths"
+                | "BindReadOnlyPaths"
+                | "ReadOnlyPaths"
+                | "ReadWritePaths"
+        )
+}
+
+/// What separates paths from what stands around them: words, `NAME=/path`, `--option=/path`, `from:to:options`, a shell's quoting.
+const AROUND_PATHS: &[char] = &[':', '=', ',', ';', '"', '\'', '(', ')', '<', '>', '|', '&', '`'];
+
+fn paths_in(value: &str) -> Vec<String> {
+    let pieces = value.split(|c: char| c.is_whitespace() || AROUND_PATHS.contains(&c));
+    pieces.filter_map(path_of).map(str::to_owned).collect()
+}
+
+/// The path in `/path`, `-/path`, `+!/path`, `-I/path`; nothing in `a/b`, `${A}/b`, or what is left of a URL.
+fn path_of(piece: &str) -> Option<&str> {
+    let (before, path) = piece.split_at(piece.find('/')?);
+    let prefixes = before.chars().all(|c| "-+!@".contains(c));
+    let short_option =
+        before.strip_prefix('-').is_some_and(|o| o.len() == 1 && o.bytes().all(|b| b.is_ascii_alphabetic()));
+    let path = path.trim_end_matches('/');
+    ((prefixes || short_option) && !path.is_empty() && !path.starts_with("//")).then_some(path)
 }
 
 /// Prefix, instance and suffix of a unit's name: `a@b.service` is (`a`, `b`, `.service`); no `@`, no instance.
@@ -235,12 +261,30 @@ mod tests {
 
     #[test]
     fn paths_that_a_unit_uses() {
-        let unit = "[Unit]\nConditionPathExists=/cond\n[Service]\nEnvironmentFile=-/etc/env\nExecStart=/usr/bin/x --config=/etc/x.conf \\\n  /usr/local/bin/y.sh\nExecStartPre=-+/bin/sh -c \"/opt/z\"\n";
-        let used: Vec<_> = used_paths(unit).into_iter().collect();
-        assert_eq!(
-            used,
-            ["/bin/sh", "/etc/env", "/etc/x.conf", "/opt/z", "/usr/bin/x", "/usr/local/bin/y.sh"]
-        );
+        for (line, expected) in [
+            ("[Unit]\nConditionPathExists=!/etc/c", &["/etc/c"][..]),
+            ("[Unit]\nAssertFileNotEmpty=|/etc/c", &["/etc/c"]),
+            ("[Unit]\nConditionDirectoryNotEmpty=/etc/c.d/", &["/etc/c.d"]),
+            ("[Unit]\nConditionKernelCommandLine=root=/dev/x\nRequiresMountsFor=/var/x", &[]),
+            ("[Service]\nEnvironmentFile=-/etc/env", &["/etc/env"]),
+            ("[Service]\nEnvironment=A=/etc/a \"B=/etc/b:/etc/c\" C=x/y", &["/etc/a", "/etc/b", "/etc/c"]),
+            (
+                "[Service]\nReadWritePaths=-/var/a +/var/b\nReadOnlyPaths=/etc/c",
+                &["/etc/c", "/var/a", "/var/b"],
+            ),
+            ("[Service]\nBindPaths=/etc/from:/to:rbind", &["/etc/from", "/to"]),
+            ("[Service]\nLoadCredential=name:/etc/key", &["/etc/key"]),
+            (
+                "[Service]\nExecStart=/bin/x --config=/etc/x -I/etc/i \\\n  /etc/y",
+                &["/bin/x", "/etc/i", "/etc/x", "/etc/y"],
+            ),
+            ("[Service]\nExecStartPre=-+/bin/sh -c \"cat </etc/z; true\"", &["/bin/sh", "/etc/z"]),
+            ("[Service]\nExecStart=x https://a/b docker://c/d ${HOME}/e text/plain", &[]),
+            ("[Service]\nDescription=/etc/no\n[Install]\nAlias=/etc/no", &[]),
+        ] {
+            let used: Vec<_> = used_paths(line).into_iter().collect();
+            assert_eq!(used, expected, "{line}");
+        }
     }
 
     #[test]

@@ -80,6 +80,10 @@ pub trait Units {
     fn job(&self, job: Job, unit: &str) -> Result<(), Error>;
     /// Whether a unit is active, reloading or on its way there.
     fn is_active(&self, unit: &str) -> Result<bool, Error>;
+    /// Does by hand what a unit that has failed would have done, where there is such a way; whether it did.
+    fn stand_in(&self, _unit: &str) -> bool {
+        false
+    }
     /// How a unit is, more precisely.
     fn condition(&self, unit: &str) -> Result<Condition, Error> {
         Ok(if self.is_active(unit)? { Condition::Up } else { Condition::Down })

@@ -34,10 +34,10 @@ pub fn write_with(
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
     };
-    // The process id tells concurrent writers apart; a leftover of a killed one is simply replaced.
+    // Always the same name, so that what a killed writer leaves is replaced by the next one: in an initramfs it would be memory.
     let mut temporary = std::ffi::OsString::from(".");
     temporary.push(name);
-    temporary.push(format!(".{}", std::process::id()));
+    temporary.push(".new");
     let temporary = directory.join(temporary);
 
     let written = fresh(&temporary, mode).and_then(|mut file| {
@@ -78,6 +78,15 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), b"new");
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_a_killed_writer_left_is_gone_after_the_next() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(".user.ign.new"), "half of a config").unwrap();
+        write(&dir.path().join("user.ign"), 0o600, b"new").unwrap();
+        let names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(names, ["user.ign"]);
     }
 
     #[test]

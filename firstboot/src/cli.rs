@@ -13,15 +13,16 @@ pub const USAGE: &str = "\
 oneboot-firstboot: fetch this machine's first config with a token, trusting the pointer's CA and nothing else
 
 usage: oneboot-firstboot fetch [options]
+       oneboot-firstboot report [options]
        oneboot-firstboot check FILE [--ca FILE]
 
 options:
-  --pointer FILE       the pointer config (default: kernel arguments, user.ign, fw_cfg)
+  --pointer FILE       the pointer config (default: kernel arguments, user.ign, fw_cfg, the platform)
   --url URL            fetch the pointer, or the config itself, from here
   --ca FILE            trust these CAs (PEM) instead of the pointer's
   --token-file FILE    the token, unless the credential oneboot.token is there
   --spec VERSION       ask for this Ignition spec first (default: the image's, else 3.5.0)
-  --out FILE           the resolved config (default: /run/ignition/user.ign)
+  --out FILE           the resolved config (default: where the image's Ignition looks)
   --report FILE        the report (default: /run/oneboot/firstboot.json)
   --deadline DURATION  stop waiting after this long: 8s, 15m, 1h (default: never)
   --root DIR           every default path is below DIR (default: /)
@@ -76,6 +77,8 @@ impl Default for Options {
 pub enum Command {
     /// Fetch, resolve, hand over.
     Fetch(Options),
+    /// Offer the report to the server.
+    Report(Options),
     /// Say whether a pointer is usable.
     Check {
         /// The pointer.
@@ -121,10 +124,11 @@ fn read(mut parser: lexopt::Parser) -> Result<Command, lexopt::Error> {
     let names: Vec<_> = words.iter().map(|word| word.to_str()).collect();
     match names.as_slice() {
         [Some("fetch")] => Ok(Command::Fetch(options)),
+        [Some("report")] => Ok(Command::Report(options)),
         [Some("check"), _] => Ok(Command::Check { file: words.swap_remove(1).into(), ca: options.ca }),
         [Some("check")] => Err("check wants the pointer's file: oneboot-firstboot check FILE".into()),
-        [] => Err("a command is missing: fetch or check; try --help".into()),
-        _ => Err("expected one command, fetch or check FILE; try --help".into()),
+        [] => Err("a command is missing: fetch, report or check; try --help".into()),
+        _ => Err("expected one command, fetch, report or check FILE; try --help".into()),
     }
 }
 

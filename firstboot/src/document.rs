@@ -97,7 +97,7 @@ pub enum BadDocument {
     /// An Ignition config of another generation.
     #[error("Ignition spec {found}, where {expected} is understood")]
     Spec {
-        /// As the document has it, cut to a sensible length.
+        /// As the document has it, if that is a version at all.
         found: String,
         /// The versions that are.
         expected: String,
@@ -129,7 +129,7 @@ impl Document {
         let version = ignition.version.ok_or(BadDocument::NotIgnition("no ignition.version"))?;
         let spec = version.parse().ok().filter(|spec| newest.is_none_or(|newest| *spec <= newest));
         let spec = spec.ok_or_else(|| BadDocument::Spec {
-            found: version.chars().filter(|c| !c.is_control()).take(24).collect(),
+            found: shown(&version),
             expected: newest.map_or("3.x.0".to_owned(), |newest| format!("3.0.0 to {newest}")),
         })?;
         let config = ignition.config.unwrap_or_default();
@@ -145,6 +145,17 @@ impl Document {
             references,
             authorities: authorities.into_iter().filter_map(RawResource::into_resource).collect(),
         })
+    }
+}
+
+/// A version as it may be shown: what does not look like one is the document's content, and that is never printed.
+fn shown(version: &str) -> String {
+    let plain = |c: char| c.is_ascii_digit() || c == '.';
+    let (number, label) = version.split_once('-').unwrap_or((version, "experimental"));
+    if version.len() <= 24 && number.chars().all(plain) && label == "experimental" {
+        version.to_owned()
+    } else {
+        format!("that is no version ({} bytes)", version.len())
     }
 }
 
@@ -243,6 +254,16 @@ mod tests {
         assert!(matches!(refused("{}"), BadDocument::NotIgnition("no ignition section")));
         assert!(matches!(refused(r#"{"ignition":{}}"#), BadDocument::NotIgnition("no ignition.version")));
         assert!(matches!(refused(r#"{"ignition":{"version":3}}"#), BadDocument::NotIgnition(_)));
+    }
+
+    #[test]
+    fn what_stands_in_a_versions_place_is_not_printed() {
+        let named =
+            |version: &str| refused(&format!(r#"{{"ignition":{{"version":{version:?}}}}}"#)).to_string();
+        assert!(named("3.7.0-experimental").contains("3.7.0-experimental"));
+        for secret in ["hunter2", "3.5.0-hunter2", "1234567890.1234567890.1234567890"] {
+            assert!(!named(secret).contains(secret), "{}", named(secret));
+        }
     }
 
     #[test]

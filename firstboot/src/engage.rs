@@ -2,9 +2,10 @@
 //! Given what was found before any network, gives the scope or the reason to stay out.
 //! Never: reads anything; a wrong answer here would break a boot that never asked for us.
 
-use crate::document::{Document, Resource};
+use crate::document::Resource;
 use crate::proof;
-use crate::url::Url;
+use crate::secret::Secret;
+use crate::url::{BadUrl, Origin, Url};
 
 /// Which references are fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,10 +32,10 @@ pub struct Signs<'a> {
     pub token: bool,
     /// An `oneboot.*` kernel argument or `--url` is there.
     pub argument: bool,
-    /// `--ca` is there.
+    /// The pointer carries CAs, or `--ca` is there.
     pub authority: bool,
-    /// The pointer, if there is one and it is an Ignition config.
-    pub document: Option<&'a Document>,
+    /// Where the pointer leads, at whatever depth, if there is one and it is an Ignition config.
+    pub references: Option<&'a [Resource]>,
 }
 
 /// The rule.
@@ -42,24 +43,36 @@ pub fn decide(signs: &Signs) -> Engagement {
     if signs.token || signs.argument {
         return Engagement::Yes(Scope::EveryHttps);
     }
-    let Some(document) = signs.document else {
+    let Some(references) = signs.references else {
         return Engagement::No(
             "no token, no oneboot.* kernel argument, and no pointer that is an Ignition 3 config",
         );
     };
-    let mut pools = document.references.iter().filter(|(_, reference)| machine_config(reference).is_some());
+    if references.iter().any(user_info) {
+        return Engagement::Yes(Scope::EveryHttps); // where such a URL is refused, with what to do
+    }
+    let mut pools = references.iter().filter(|reference| machine_config(reference).is_some());
     if pools.clone().next().is_none() {
         return Engagement::No(
             "no token, and no reference of the pointer is https with the path /config/<pool>",
         );
     }
-    if pools.any(|(_, reference)| carries_token(reference)) {
+    if pools.any(|reference| carried(reference).is_some()) {
         return Engagement::Yes(Scope::EveryHttps);
     }
-    if document.authorities.is_empty() && !signs.authority {
+    if !signs.authority {
         return Engagement::No("no token, and the pointer carries no certificateAuthorities");
     }
     Engagement::Yes(Scope::MachineConfigs)
+}
+
+/// A Machine Config Server's URL with a user name or password in it: meant for us, and to be refused.
+fn user_info(reference: &Resource) -> bool {
+    let source = reference.source.expose();
+    matches!(Url::parse(source), Err(BadUrl::UserInfo))
+        && source.split_once('@').is_some_and(|(_, rest)| {
+            Url::parse(&format!("https://{rest}")).is_ok_and(|url| url.pool().is_some())
+        })
 }
 
 /// The URL of a reference to a Machine Config Server.
@@ -67,31 +80,59 @@ pub fn machine_config(reference: &Resource) -> Option<Url> {
     Url::parse(reference.source.expose()).ok().filter(|url| url.pool().is_some())
 }
 
-/// A bearer header, or `?token=`.
-pub fn carries_token(reference: &Resource) -> bool {
-    let header = |(name, value): &(String, _)| {
-        name.eq_ignore_ascii_case("authorization") && proof::bearer(value).is_some()
+/// The reference that report and token are about: the first to a pool, or else the first over https.
+pub fn target(references: &[Resource]) -> Option<Url> {
+    let urls = || references.iter().filter_map(|reference| Url::parse(reference.source.expose()).ok());
+    urls().find(|url| url.pool().is_some()).or_else(|| urls().next())
+}
+
+/// A token that a pointer carries.
+pub struct Carried {
+    /// `pointer-header` or `pointer-url`.
+    pub source: &'static str,
+    /// The token itself.
+    pub token: Secret<String>,
+    /// Whom it is for: the server of the reference that carries it, and nobody else.
+    pub origin: Origin,
+}
+
+/// The token of a reference to a Machine Config Server: its bearer header, then its `?token=`.
+pub fn carried(reference: &Resource) -> Option<Carried> {
+    let mut url = machine_config(reference)?;
+    let origin = url.origin().clone();
+    let header = reference.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("authorization"));
+    let (source, token) = match header.and_then(|(_, value)| proof::bearer(value)) {
+        Some(token) => ("pointer-header", token),
+        None => ("pointer-url", url.take_token()?),
     };
-    reference.headers.iter().any(header)
-        || Url::parse(reference.source.expose()).is_ok_and(|mut url| url.take_token().is_some())
+    Some(Carried { source, token, origin })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::document::Document;
 
-    fn document(reference: &str, authorities: bool) -> Document {
-        let authorities = if authorities { r#"[{"source":"data:,x"}]"# } else { "[]" };
-        let text = format!(
-            r#"{{"ignition":{{"version":"3.2.0","config":{{"merge":[{reference}]}},
-            "security":{{"tls":{{"certificateAuthorities":{authorities}}}}}}}}}"#
-        );
-        Document::parse(text.as_bytes(), None).unwrap()
+    fn resources(references: &str) -> Vec<Resource> {
+        let text = format!(r#"{{"ignition":{{"version":"3.2.0","config":{{"merge":[{references}]}}}}}}"#);
+        let document = Document::parse(text.as_bytes(), None).unwrap();
+        document.references.into_iter().map(|(_, resource)| resource).collect()
     }
 
     fn rule(token: bool, argument: bool, reference: Option<(&str, bool)>) -> Engagement {
-        let document = reference.map(|(reference, authorities)| document(reference, authorities));
-        decide(&Signs { token, argument, authority: false, document: document.as_ref() })
+        let authority = reference.is_some_and(|(_, authority)| authority);
+        let references = reference.map(|(reference, _)| resources(reference));
+        decide(&Signs { token, argument, authority, references: references.as_deref() })
+    }
+
+    #[test]
+    fn a_token_is_for_the_server_of_the_reference_that_carries_it() {
+        let references =
+            resources(r#"{"source":"https://a/config/worker"},{"source":"https://b/config/worker?token=t"}"#);
+        assert!(carried(&references[0]).is_none());
+        let carried = carried(&references[1]).unwrap();
+        assert_eq!((carried.source, carried.origin.host.as_str()), ("pointer-url", "b"));
+        assert_eq!(target(&references).unwrap().origin().host, "a", "the report is about the first");
     }
 
     const MCS: &str = r#"{"source":"https://h:22623/config/worker"}"#;
@@ -104,6 +145,8 @@ mod tests {
         let header = r#"{"source":"https://h/config/worker","httpHeaders":[{"name":"authorization","value":"Bearer t"}]}"#;
         assert_eq!(rule(false, false, Some((header, false))), every, "refused later: no CA");
         assert_eq!(rule(false, false, Some((r#"{"source":"https://h/config/w?token=t"}"#, true))), every);
+        let password = r#"{"source":"https://u:p@h/config/worker"}"#;
+        assert_eq!(rule(false, false, Some((password, true))), every, "refused later: a password in a URL");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Owns: one exchange with a server: the request to the letter, redirects, limits, and what the answer amounts to.
+//! Owns: one exchange with a server: the requests to the letter, redirects, limits, and what the answer amounts to.
 //! Given a URL and headers, gives the body, or what was seen instead in the words of the outcome table.
 //! Never: retries, waits, or puts a header, query or body into a message.
 
@@ -12,7 +12,7 @@ use crate::{clock, retry_after};
 use std::io::Read;
 use std::time::Duration;
 use ureq::http::{HeaderName, HeaderValue, Response, StatusCode};
-use ureq::{Body, Error, Timeout};
+use ureq::{Body, Error, RequestBuilder, Timeout};
 
 /// `User-Agent`; the Machine Config Server logs it.
 pub const USER_AGENT: &str = concat!("oneboot-firstboot/", env!("CARGO_PKG_VERSION"));
@@ -71,13 +71,34 @@ fn request(
     headers: &Headers,
     budget: Duration,
 ) -> Result<Response<Body>, Seen> {
-    let target = url.request();
-    let mut request = client
+    let request = client
         .agent()
-        .get(target.expose())
+        .get(url.request().expose())
         .header("Accept", format!("application/vnd.coreos.ignition+json;version={spec}, */*;q=0.1"))
-        .header("Accept-Encoding", "identity")
-        .header("User-Agent", USER_AGENT);
+        .header("Accept-Encoding", "identity");
+    with(request, headers, budget)?.call().map_err(|error| failure(&error, "before an answer"))
+}
+
+/// One `POST` of JSON, whose answer's status is all that counts; a redirect is one more status.
+pub fn post(
+    client: &Client,
+    url: &Url,
+    headers: &Headers,
+    json: &[u8],
+    budget: Duration,
+) -> Result<u16, Seen> {
+    let request = client.agent().post(url.request().expose()).header("Content-Type", "application/json");
+    let sent = with(request, headers, budget)?.send(json);
+    sent.map(|response| response.status().as_u16()).map_err(|error| failure(&error, "before an answer"))
+}
+
+/// What every request has, whatever its method.
+fn with<B>(
+    mut request: RequestBuilder<B>,
+    headers: &Headers,
+    budget: Duration,
+) -> Result<RequestBuilder<B>, Seen> {
+    request = request.header("User-Agent", USER_AGENT);
     for (name, value) in headers {
         let header = HeaderName::try_from(name.as_str()).ok().zip(HeaderValue::try_from(value.expose()).ok());
         let Some((name, mut value)) = header else {
@@ -89,12 +110,7 @@ fn request(
         value.set_sensitive(true);
         request = request.header(name, value);
     }
-    request
-        .config()
-        .timeout_global(Some(budget))
-        .build()
-        .call()
-        .map_err(|error| failure(&error, "before an answer"))
+    Ok(request.config().timeout_global(Some(budget)).build())
 }
 
 fn follow(from: &Url, response: &Response<Body>) -> Result<Url, Seen> {

@@ -3,7 +3,7 @@
 //! Never: lets a panic print more than its place, since a message might hold what must not be shown.
 
 use oneboot_firstboot::cmd::{Environment, run};
-use oneboot_firstboot::{cli, exit::Exit};
+use oneboot_firstboot::{cli, exit::Exit, guard};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -12,6 +12,7 @@ fn main() -> ExitCode {
         eprintln!("oneboot-firstboot: a bug at {place}; please report it");
         std::process::exit(Exit::Internal.code().into());
     }));
+    guard::no_core_dumps();
     let environment = Environment { credentials: std::env::var_os("CREDENTIALS_DIRECTORY").map(Into::into) };
     match cli::parse(std::env::args_os().skip(1)) {
         Ok(command) => run(&command, &environment).into(),

@@ -42,14 +42,59 @@ impl Paths {
         self.below("sys/firmware/qemu_fw_cfg/by_name/opt/com.coreos/config/raw")
     }
 
+    /// Where `OpenStack`'s config drive shows up, by the two spellings of its label.
+    pub fn config_drives(&self) -> [PathBuf; 2] {
+        ["dev/disk/by-label/config-2", "dev/disk/by-label/CONFIG-2"].map(|path| self.below(path))
+    }
+
+    /// Where Azure's provisioning DVD shows up.
+    pub fn first_optical_drive(&self) -> PathBuf {
+        self.below("dev/sr0")
+    }
+
+    /// Where such a drive is mounted while it is read.
+    pub fn drive(&self) -> PathBuf {
+        self.below("run/oneboot/drive")
+    }
+
     /// The hand-over to Ignition from 2.27 on.
     pub fn handoff(&self) -> PathBuf {
         self.below("run/ignition/user.ign")
     }
 
+    /// The directory of the hand-over to an older one.
+    pub fn own_handoff(&self) -> PathBuf {
+        self.below("run/oneboot/ignition")
+    }
+
+    /// The environment of Ignition's units; its generator writes it.
+    pub fn ignition_env(&self) -> PathBuf {
+        self.below("run/ignition.env")
+    }
+
+    /// The newest spec of this image's Ignition, recorded when the initramfs was built.
+    pub fn recorded_spec(&self) -> PathBuf {
+        self.below("usr/lib/oneboot/ignition-spec")
+    }
+
+    /// Where this image's Ignition looks for `user.ign`, recorded at the same time.
+    pub fn recorded_directory(&self) -> PathBuf {
+        self.below("usr/lib/oneboot/ignition-dir")
+    }
+
     /// The report.
     pub fn report(&self) -> PathBuf {
         self.below("run/oneboot/firstboot.json")
+    }
+
+    /// What an initramfs has, and a real root has not.
+    pub fn initrd_release(&self) -> PathBuf {
+        self.below("etc/initrd-release")
+    }
+
+    /// Whatever `console=` names.
+    pub fn console(&self) -> PathBuf {
+        self.below("dev/console")
     }
 
     /// Configuration fragments, lowest precedence first.

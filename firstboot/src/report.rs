@@ -5,11 +5,24 @@
 use crate::atomic;
 use crate::failure::Failure;
 use crate::handoff::{self, Written};
+use crate::outcome::Outcome;
 use serde::Serialize;
 use std::path::Path;
 
 /// The format number; a reader that does not know it leaves the file alone.
 pub const FORMAT: u32 = 1;
+
+/// Where the Machine Config Server takes reports.
+pub const PATH: &str = "/oneboot/v1/report";
+
+/// More than any report has; a server need not take more.
+pub const SIZE_LIMIT: u64 = 64 << 10;
+
+/// The longest `message`: a server's words are in it, and the report must stay within its limit.
+const MESSAGE_LIMIT: usize = 4096;
+
+/// The journal's `MESSAGE_ID` for what came of offering the report.
+pub const MESSAGE_ID_OFFERED: &str = "b8d1c3a1f7a34a0e9a64f2f1c7de0100";
 
 /// A stretch of time, in microseconds since kernel start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -92,6 +105,14 @@ impl Report {
             config: None,
             spec: None,
         }
+    }
+
+    /// How it ended.
+    pub fn ended(&mut self, outcome: Outcome, message: Option<&str>) {
+        self.outcome = outcome.name();
+        self.class = outcome.exit().name();
+        self.exit = outcome.exit().code();
+        self.message = message.map(|text| text.chars().take(MESSAGE_LIMIT).collect());
     }
 
     /// Adds a phase.

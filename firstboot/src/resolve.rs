@@ -8,6 +8,7 @@ use crate::document::{Document, Resource, Slot};
 use crate::engage::Scope;
 use crate::failure::Failure;
 use crate::fetch::Seen;
+use crate::nested;
 use crate::outcome::Outcome;
 use crate::patience::Session;
 use crate::secret::Secret;
@@ -43,69 +44,134 @@ impl Resolved {
     }
 }
 
-/// Resolves every reference in scope, depth first, in the document's order.
+/// Resolves every reference in scope, depth first, in the document's order, which is Ignition's.
 pub fn resolve(
     session: &mut Session,
     scope: Scope,
     document: Document,
     bytes: Vec<u8>,
 ) -> Result<Resolved, Failure> {
-    descend(session, scope, document, bytes, &mut Vec::new())
+    Walk { session, trail: Vec::new() }.descend(scope, document, bytes)
 }
 
 /// A reference that is to be fetched.
 struct Wanted {
-    slot: Slot,
     resource: Resource,
     url: Url,
 }
 
-fn descend(
-    session: &mut Session,
-    scope: Scope,
-    document: Document,
-    bytes: Vec<u8>,
-    trail: &mut Vec<String>,
-) -> Result<Resolved, Failure> {
-    let wanted = document
-        .references
-        .into_iter()
-        .filter_map(|(slot, resource)| in_scope(scope, slot, resource).transpose());
-    let wanted = wanted.collect::<Result<Vec<_>, _>>()?;
-    if wanted.is_empty() {
-        return Ok(Resolved::Verbatim(bytes));
+/// On the way down, with the way back.
+struct Walk<'a> {
+    session: &'a mut Session,
+    trail: Vec<String>,
+}
+
+impl Walk<'_> {
+    fn descend(&mut self, scope: Scope, document: Document, bytes: Vec<u8>) -> Result<Resolved, Failure> {
+        let superseded = nested::superseded(&document.references);
+        let mut draft = Draft { bytes, value: None };
+        for (slot, resource) in document.references {
+            if superseded && slot != Slot::Replace {
+                draft.drop_merge()?; // Ignition follows none of these; their tokens must not stay behind either
+                continue;
+            }
+            let content = if resource.source.expose().starts_with("data:") {
+                self.embedded(scope, slot, &resource)?
+            } else if let Some(wanted) = in_scope(scope, slot, resource)? {
+                draft.value()?; // while its child is fetched a document is in memory once, not as text too
+                Some(self.fetched(slot, &wanted)?)
+            } else {
+                None
+            };
+            if let Some(content) = content {
+                replace(draft.value()?, slot, &content);
+            }
+        }
+        Ok(draft.value.map_or(Resolved::Verbatim(draft.bytes), Resolved::Rewritten))
     }
-    let mut value: Value = serde_json::from_slice(&bytes).map_err(|error| {
-        Failure::new(Outcome::NotJson, format!("line {}, column {}", error.line(), error.column()))
-    })?;
-    drop(bytes);
-    for Wanted { slot, resource, url } in wanted {
+
+    /// What the document in a `data:` URL becomes; nothing if it leads nowhere.
+    fn embedded(
+        &mut self,
+        scope: Scope,
+        slot: Slot,
+        resource: &Resource,
+    ) -> Result<Option<Vec<u8>>, Failure> {
+        let Some((document, content)) = nested::open(resource, self.session.limits()) else {
+            return Ok(None);
+        };
+        match self.below(scope, slot, format!("the document in {slot}"), document, content)? {
+            Resolved::Verbatim(_) => Ok(None),
+            rewritten @ Resolved::Rewritten(_) => Ok(Some(rewritten.into_bytes())),
+        }
+    }
+
+    /// What is behind a URL, itself resolved.
+    fn fetched(&mut self, slot: Slot, Wanted { resource, url }: &Wanted) -> Result<Vec<u8>, Failure> {
         let shown = url.to_string();
-        if trail.contains(&shown) {
-            return Err(Failure::new(
-                Outcome::Cycle,
-                format!("{} leads back to itself at {slot}", trail.join(" -> ")),
-            ));
+        if self.trail.contains(&shown) {
+            let found = format!("{} leads back to itself at {slot}", self.trail.join(" -> "));
+            return Err(Failure::new(Outcome::Cycle, found));
         }
-        if trail.len() >= session.limits().depth {
-            return Err(Failure::new(
-                Outcome::TooDeep,
-                format!("{shown} at {slot}, below {}", trail.join(" -> ")),
-            ));
-        }
-        let (newest, limit) = (session.spec(), session.limits().decompressed);
-        let (document, content) = session.get(&url, &resource.headers, |body| {
+        self.room(slot, &shown)?;
+        let (newest, limit) = (self.session.spec(), self.session.limits().decompressed);
+        let (document, content) = self.session.get(url, &resource.headers, |body| {
             let content = content::unpack(body, resource.gzip, resource.hash.as_deref(), limit)?;
             let document = Document::parse(&content, Some(newest))
                 .map_err(|error| Seen::new(error.outcome(), error.to_string()))?;
             Ok((document, content))
         })?;
-        trail.push(shown);
-        let child = descend(session, Scope::EveryHttps, document, content, trail)?;
-        trail.pop();
-        replace(&mut value, slot, &child.into_bytes());
+        self.below(Scope::EveryHttps, slot, shown, document, content).map(Resolved::into_bytes)
     }
-    Ok(Resolved::Rewritten(value))
+
+    /// One level down.
+    fn below(
+        &mut self,
+        scope: Scope,
+        slot: Slot,
+        name: String,
+        document: Document,
+        content: Vec<u8>,
+    ) -> Result<Resolved, Failure> {
+        self.room(slot, &name)?;
+        self.trail.push(name);
+        let resolved = self.descend(scope, document, content);
+        self.trail.pop();
+        resolved
+    }
+
+    /// Whether there may be another level.
+    fn room(&self, slot: Slot, name: &str) -> Result<(), Failure> {
+        if self.trail.len() < self.session.limits().depth {
+            return Ok(());
+        }
+        Err(Failure::new(Outcome::TooDeep, format!("{name} at {slot}, below {}", self.trail.join(" -> "))))
+    }
+}
+
+/// A document on its way: text until the first change, a tree from then on.
+struct Draft {
+    bytes: Vec<u8>,
+    value: Option<Value>,
+}
+
+impl Draft {
+    fn value(&mut self) -> Result<&mut Value, Failure> {
+        let value = match self.value.take() {
+            Some(value) => value,
+            None => serde_json::from_slice(&std::mem::take(&mut self.bytes)).map_err(|error| {
+                Failure::new(Outcome::NotJson, format!("line {}, column {}", error.line(), error.column()))
+            })?,
+        };
+        Ok(self.value.insert(value))
+    }
+
+    fn drop_merge(&mut self) -> Result<(), Failure> {
+        if let Some(config) = self.value()?["ignition"]["config"].as_object_mut() {
+            config.remove("merge");
+        }
+        Ok(())
+    }
 }
 
 /// Whether a reference is ours to fetch; an error where it is but cannot be.
@@ -129,7 +195,7 @@ fn in_scope(scope: Scope, slot: Slot, mut resource: Resource) -> Result<Option<W
         }
     };
     let ours = scope == Scope::EveryHttps || url.pool().is_some();
-    Ok(ours.then_some(Wanted { slot, resource, url }))
+    Ok(ours.then_some(Wanted { resource, url }))
 }
 
 /// The server's plain-text port: Ignition would be handed the config, and the header, in clear.

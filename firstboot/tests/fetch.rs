@@ -190,3 +190,67 @@ fn a_rotated_token_is_read_again_and_gets_in() {
     node.fetch().assert(0);
     assert_eq!(server.requests().len(), 2);
 }
+
+/// A document with these entries in `merge`, as a `data:` reference to it.
+fn enclosed(entries: &str) -> String {
+    let document = format!(r#"{{"ignition":{{"version":"3.2.0","config":{{"merge":[{entries}]}}}}}}"#);
+    format!(r#"{{"source":"{}"}}"#, oneboot_firstboot::dataurl::encode(document.as_bytes()))
+}
+
+#[test]
+fn references_inside_data_urls_are_resolved_where_they_stand() {
+    let (server, node) = pointing(|url| {
+        let carrying = format!(r#"{{"source":"{url}?token={TOKEN}"}}"#);
+        format!(r#"{{"source":"data:,first"}},{},{{"source":"data:,last"}}"#, enclosed(&enclosed(&carrying)))
+    });
+    sends(&server, &node, LINE, Some(TOKEN), Some("pointer-url"));
+    let merge = &node.handed_over()["ignition"]["config"]["merge"];
+    assert_eq!((&merge[0]["source"], &merge[2]["source"]), (&"data:,first".into(), &"data:,last".into()));
+    let inner = |entry: &serde_json::Value| -> serde_json::Value {
+        let document: serde_json::Value = serde_json::from_str(&embedded(entry)).unwrap();
+        document["ignition"]["config"]["merge"][0].clone()
+    };
+    assert_eq!(embedded(&inner(&inner(&merge[1]))), CONFIG);
+}
+
+#[test]
+fn data_urls_that_lead_nowhere_stay_byte_for_byte() {
+    let untouched = enclosed(r#"{"source":"data:,x"},{"source":"s3://bucket/key"}"#);
+    let (_server, node) = pointing(|url| format!(r#"{untouched},{{"source":"{url}"}}"#));
+    node.fetch().assert(0);
+    let wanted: serde_json::Value = serde_json::from_str(&untouched).unwrap();
+    assert_eq!(node.handed_over()["ignition"]["config"]["merge"][0], wanted);
+}
+
+#[test]
+fn what_replace_supersedes_is_neither_fetched_nor_kept() {
+    let ca = Authority::new("root-ca");
+    let server = Server::start(ca.serving(), vec![ok(CONFIG)]);
+    let (merged, instead) = (server.url("/config/merged"), server.url("/config/worker"));
+    let header = format!(r#"[{{"name":"Authorization","value":"Bearer {TOKEN}"}}]"#);
+    let text = pointer_with(&format!(r#"{{"source":"{merged}","httpHeaders":{header}}}"#), &[&ca.pem()]);
+    let replace = format!(r#""replace":{{"source":"{instead}","verification":{{}}}}"#);
+    let node = Node::new(&text.replace(r#""replace":{"verification":{}}"#, &replace));
+    let ran = node.fetch();
+    ran.assert(0);
+    let lines: Vec<String> = server.requests().into_iter().map(|request| request.line).collect();
+    assert_eq!(lines, [LINE]);
+    assert_eq!(server.requests()[0].header("authorization"), None, "the token is for what carries it");
+    let config = &node.handed_over()["ignition"]["config"];
+    assert_eq!(embedded(&config["replace"]), CONFIG);
+    assert!(config.get("merge").is_none());
+    node.assert_token_nowhere(&ran);
+}
+
+#[test]
+fn a_token_goes_to_the_server_of_the_reference_that_carries_it() {
+    let ca = Authority::new("root-ca");
+    let first = Server::start(ca.serving(), vec![ok(CONFIG)]);
+    let second = Server::start(ca.serving(), vec![ok(CONFIG)]);
+    let (plain, carrying) = (first.url("/config/worker"), second.url("/config/worker"));
+    let entries = format!(r#"{{"source":"{plain}"}},{{"source":"{carrying}?token={TOKEN}"}}"#);
+    let node = Node::new(&pointer_with(&entries, &[&ca.pem()]));
+    node.fetch().assert(0);
+    assert_eq!(first.requests()[0].header("authorization"), None);
+    assert_eq!(second.requests()[0].header("authorization"), Some(format!("Bearer {TOKEN}").as_str()));
+}

@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::pki::{Authority, DAY, YEAR};
+use common::pki::Authority;
 use common::server::{Answer, Server, ok, status, with_header};
 use common::{CONFIG, Node, TOKEN, embedded, pointer, pointer_with};
 
@@ -52,6 +52,7 @@ fn the_servers_faults_are_retried_until_the_deadline() {
     for (answer, outcome) in [
         (status(500), "server-error"),
         (status(503), "server-error"),
+        (Answer::Http(502, Vec::new(), b"<html>502 Bad Gateway</html>".to_vec()), "server-error"),
         (status(429), "server-error"),
         (status(408), "server-error"),
         (ok(""), "empty-config"),
@@ -79,6 +80,67 @@ fn retry_after_beyond_the_deadline_ends_at_once() {
     let server =
         fails(vec![with_header(503, "Retry-After", "100")], &["--deadline", "50s"], 69, "server-error");
     assert_eq!(server.requests().len(), 1);
+}
+
+#[test]
+fn retry_after_is_waited_for_in_both_forms() {
+    let date = |second: u32| format!("Sun, 06 Nov 1994 08:49:{second:02} GMT");
+    let by_date = vec![("Date".to_owned(), date(37)), ("Retry-After".to_owned(), date(38))];
+    for answer in [with_header(429, "Retry-After", "1"), Answer::Http(503, by_date, Vec::new())] {
+        let began = std::time::Instant::now();
+        let (_, ran, server) = against(vec![answer, ok(CONFIG)], &[]);
+        ran.assert(0);
+        assert!(began.elapsed().as_millis() >= 1000, "asked again after {:?}", began.elapsed());
+        assert_eq!(server.requests().len(), 2);
+    }
+}
+
+#[test]
+fn a_redirect_to_nowhere_and_an_answer_unchanged_are_no_configs() {
+    for answer in [status(302), with_header(304, "Location", "/other")] {
+        let server = fails(vec![answer, ok(CONFIG)], &[], 76, "unexpected-status");
+        assert_eq!(server.requests().len(), 1);
+    }
+}
+
+/// A port whose every connection is cut by a reset: data has arrived that nobody will read.
+fn resetting() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            socket.unwrap().peek(&mut [0]).unwrap();
+        }
+    });
+    port
+}
+
+#[test]
+fn a_reset_connection_is_retried() {
+    let url = format!("https://127.0.0.1:{}/config/worker", resetting());
+    let node = Node::new(&pointer(&url, &Authority::new("root-ca").pem())).with(SHORT);
+    node.fetch().assert(69).says("reset by peer").says("times in");
+    assert_eq!(node.report()["outcome"], "unreachable");
+    assert!(node.report()["attempts"].as_u64().unwrap() > 1);
+    node.assert_nothing_handed_over();
+}
+
+#[test]
+fn a_bomb_in_a_reference_goes_off_outside() {
+    use std::io::Write;
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    for _ in 0..65 {
+        encoder.write_all(&vec![b' '; 1 << 20]).unwrap();
+    }
+    let bomb = encoder.finish().unwrap();
+    assert!(bomb.len() < 1 << 20);
+    let ca = Authority::new("root-ca");
+    let server = Server::start(ca.serving(), vec![ok(bomb)]);
+    let entry = format!(r#"{{"source":"{}","compression":"gzip"}}"#, server.url("/config/worker"));
+    let node = Node::new(&pointer_with(&entry, &[&ca.pem()]));
+    node.fetch().assert(65).says("after decompression");
+    assert_eq!((node.report()["outcome"].as_str(), server.requests().len()), (Some("too-large"), 1));
+    node.assert_nothing_handed_over();
 }
 
 #[test]
@@ -126,10 +188,10 @@ fn redirects_stay_with_the_origin_and_keep_every_header() {
 #[test]
 fn redirects_that_would_carry_the_token_away_are_refused() {
     for location in ["https://127.0.0.1:1/config/worker", "http://127.0.0.1/config/worker", "//localhost/"] {
-        let server = fails(vec![with_header(307, "Location", location)], &[], 76, "redirect-refused");
+        let server = fails(vec![with_header(307, "Location", location)], SHORT, 76, "redirect-refused");
         assert_eq!(server.requests().len(), 1, "{location}");
     }
-    let server = fails(vec![with_header(302, "Location", "/again")], &[], 76, "redirect-refused");
+    let server = fails(vec![with_header(302, "Location", "/again")], SHORT, 76, "redirect-refused");
     assert_eq!(server.requests().len(), 4, "three are followed");
 }
 
@@ -189,71 +251,6 @@ fn a_digest_that_does_not_match_is_refused() {
     node.assert_nothing_handed_over();
 }
 
-/// Against a certificate, with the pointer's CAs, and no patience.
-fn certificate(
-    tls: std::sync::Arc<rustls::ServerConfig>,
-    host: &str,
-    authorities: &[&str],
-) -> (Node, common::Ran) {
-    let server = Server::start(tls, vec![ok(CONFIG)]);
-    let url = format!("https://{host}:{}/config/worker", server.address.port());
-    let node = Node::new(&pointer_with(&format!(r#"{{"source":"{url}"}}"#), authorities)).with_token();
-    let node = node.fragment("give_up_after = '0s'");
-    let ran = node.fetch();
-    if ran.code != 0 {
-        assert!(server.requests().is_empty(), "something was sent to a server that is not trusted");
-        node.assert_nothing_handed_over();
-    }
-    (node, ran)
-}
-
-#[test]
-fn certificates_that_cannot_be_trusted_are_told_apart() {
-    let ca = Authority::new("root-ca");
-    let names = ["127.0.0.1", "localhost"];
-    let old = Authority::valid("old-ca", -3 * YEAR, -DAY);
-    for (tls, authority, outcome, words) in [
-        (Authority::new("other-ca").serving(), &ca, "certificate-untrusted", "\"other-ca\""),
-        (ca.serving_for(&names, -9 * DAY, -DAY), &ca, "certificate-expired", "the machine's clock says"),
-        (ca.serving_for(&["mcs.example"], -DAY, DAY), &ca, "certificate-wrong-name", "mcs.example"),
-        (old.serving_for(&names, -DAY, DAY), &old, "certificate-expired", "old-ca"),
-    ] {
-        let (node, ran) = certificate(tls, "127.0.0.1", &[&authority.pem()]);
-        ran.assert(78).says(words);
-        assert_eq!(node.report()["outcome"], outcome);
-    }
-}
-
-#[test]
-fn a_clock_that_is_years_behind_refuses_nothing() {
-    // Seen from the certificates, this machine's clock is that far behind.
-    let ca = Authority::valid("young-ca", 2 * YEAR, 12 * YEAR);
-    let (_, ran) = certificate(ca.serving_for(&["127.0.0.1"], 3 * YEAR, 4 * YEAR), "127.0.0.1", &[&ca.pem()]);
-    ran.assert(0);
-    // Expired by the CA's own date, although the clock has not come there yet.
-    let (node, ran) = certificate(ca.serving_for(&["127.0.0.1"], -DAY, YEAR), "127.0.0.1", &[&ca.pem()]);
-    ran.assert(78);
-    assert_eq!(node.report()["outcome"], "certificate-expired");
-    // A date in the future helps nobody whom the CA did not sign.
-    let other = Authority::valid("other-ca", -DAY, 12 * YEAR);
-    let (_, ran) =
-        certificate(other.serving_for(&["127.0.0.1"], 3 * YEAR, 4 * YEAR), "127.0.0.1", &[&ca.pem()]);
-    ran.assert(78);
-}
-
-#[test]
-fn old_and_new_ca_in_one_bundle_or_in_two_entries() {
-    let (old, new) = (Authority::new("root-ca"), Authority::new("root-ca"));
-    let both = old.pem() + &new.pem();
-    for authorities in [vec![both.as_str()], vec![&old.pem(), &new.pem()]] {
-        for signer in [&old, &new] {
-            let (node, ran) = certificate(signer.serving(), "localhost", &authorities);
-            ran.assert(0);
-            assert_eq!(node.report()["ca_fingerprints"].as_array().unwrap().len(), 2);
-        }
-    }
-}
-
 #[test]
 fn without_a_ca_nothing_is_trusted() {
     let ca = Authority::new("root-ca");
@@ -288,6 +285,10 @@ fn ignitions_own_url_argument_and_a_token_contradict_each_other() {
         Node::new(&pointer("https://127.0.0.1:1/config/worker", &Authority::new("ca").pem())).with_token();
     node.put("proc/cmdline", "ignition.config.url=https://x/");
     node.fetch().assert(78).says("use oneboot.url= instead");
+    assert_eq!(node.report()["outcome"], "conflicting-url");
+    node.assert_nothing_handed_over();
+    // Whoever uses that argument most likely has no pointer besides.
+    node.run(&["fetch"]).assert(78).says("use oneboot.url= instead");
     assert_eq!(node.report()["outcome"], "conflicting-url");
 }
 

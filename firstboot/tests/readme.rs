@@ -2,6 +2,7 @@
 
 use oneboot_firstboot::exit::TABLE;
 use oneboot_firstboot::outcome::{Outcome, Policy};
+use oneboot_firstboot::report::{MESSAGE_ID_OFFERED, PATH};
 
 const README: &str = include_str!("../README.md");
 
@@ -35,5 +36,12 @@ fn every_exit_code_has_its_row() {
     for (exit, name, meaning) in TABLE {
         let row = format!("| {} | `{name}` | {meaning} |\n", exit.code());
         assert_eq!(README.matches(&row).count(), 1, "missing: {row}");
+    }
+}
+
+#[test]
+fn the_report_is_sent_where_and_noted_as_it_says() {
+    for text in [format!("`POST {PATH}`"), format!("`MESSAGE_ID` `{MESSAGE_ID_OFFERED}`")] {
+        assert_eq!(README.matches(&text).count(), 1, "{text}");
     }
 }

@@ -14,6 +14,7 @@ use crate::{
     observe,
     plan::effect::Action,
     root::{self, Root, split},
+    sysctl::{self, Kernel},
     tree::{Change, Content, Entry, Make, Stage},
     units::{Job, Units},
 };
@@ -22,8 +23,12 @@ use crate::{
 pub(super) struct Work<'a> {
     pub root: &'a Root,
     pub changes: &'a [Change],
+    /// The SELinux label of what each change makes.
+    pub labels: &'a [Option<String>],
     pub actions: &'a [Action],
     pub units: &'a dyn Units,
+    /// The kernel whose parameters the actions may set; none where the tree is not the running system's.
+    pub kernel: Option<&'a Kernel>,
     pub desired: &'a str,
     pub deployment: Option<String>,
     /// Run after the actions; what it lists undoes everything.
@@ -42,13 +47,18 @@ pub(super) fn run(work: &Work, progress: &mut dyn FnMut(Progress)) -> Result<Don
     let root = work.root;
     receipt::prune(root)?;
     let id = receipt::next_id(root)?;
-    let steps = work.changes.iter().enumerate().map(|(n, c)| Record::new(c, id, n)).collect();
+    let mut steps: Vec<Record> =
+        work.changes.iter().enumerate().map(|(n, c)| Record::new(c, id, n)).collect();
+    for record in steps.iter_mut().filter(|r| matches!(r.from, Entry::Symlink { .. } | Entry::Dir { .. })) {
+        record.label = root.label(&record.path)?;
+    }
     let receipt = Receipt {
         format: receipt::FORMAT,
         id,
         deployment: work.deployment.clone(),
         desired: work.desired.to_owned(),
         steps,
+        sysctls: work.kernel.map(|kernel| kernel.values(sysctl_texts(work.changes))),
     };
     progress(Progress::Phase("receipt"));
     if let Err(e) = receipt.write(root) {
@@ -66,8 +76,12 @@ pub(super) fn run(work: &Work, progress: &mut dyn FnMut(Progress)) -> Result<Don
         }
         Err(cause) => {
             progress(Progress::Phase("rollback"));
-            let left = undo::undo(root, &receipt, Some(&reached.steps));
+            let mut left = undo::undo(root, &receipt, Some(&reached.steps));
             restart_old(work, &reached);
+            // Last: the old files do not name what only the new ones have set.
+            if let (Ok(left), Some(kernel), Some(old)) = (&mut left, work.kernel, &receipt.sysctls) {
+                left.extend(kernel.restore(old));
+            }
             let cause = crate::apply::chain(&cause);
             match left {
                 Ok(left) if left.is_empty() => {
@@ -79,6 +93,14 @@ pub(super) fn run(work: &Work, progress: &mut dyn FnMut(Progress)) -> Result<Don
             }
         }
     }
+}
+
+/// Files of the plan that set kernel parameters.
+fn sysctl_texts(changes: &[Change]) -> impl Iterator<Item = &str> {
+    changes.iter().filter(|c| sysctl::is_read(&c.path)).filter_map(|c| match &c.make {
+        Make::File(content) => std::str::from_utf8(content.bytes()).ok(),
+        _ => None,
+    })
 }
 
 /// How far it came: what a rollback has to undo.
@@ -95,17 +117,18 @@ fn forward(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Done, Error> {
     let root = work.root;
+    let label = |n: usize| work.labels.get(n).and_then(Option::as_deref);
     let numbered = || receipt.steps.iter().zip(work.changes).enumerate();
     progress(Progress::Phase("files"));
     for (n, (record, _)) in numbered().filter(|(_, (r, _))| r.stage <= Stage::Directories) {
         check_before(root, record)?;
         reached.steps.insert(n);
-        perform(root, record)?;
+        perform(root, record, label(n))?;
     }
     let mut touched = BTreeSet::new();
-    for (_, (record, change)) in numbered() {
+    for (n, (record, change)) in numbered() {
         touched.insert(split(&record.path).0);
-        stage_file(root, record, change)?;
+        stage_file(root, record, change, label(n))?;
     }
     barrier(root, &touched)?;
     for (n, (record, _)) in
@@ -113,7 +136,7 @@ fn forward(
     {
         check_before(root, record)?;
         reached.steps.insert(n);
-        perform(root, record)?;
+        perform(root, record, label(n))?;
     }
     for (_, (record, _)) in numbered() {
         finish_dir(root, record)?;
@@ -134,7 +157,7 @@ fn forward(
     for (n, (record, _)) in numbered().filter(|(_, (r, _))| r.stage == Stage::Settle) {
         check_before(root, record)?;
         reached.steps.insert(n);
-        perform(root, record)?;
+        perform(root, record, label(n))?;
         settled.insert(split(&record.path).0);
     }
     // The mark must not become durable before what it stands for.
@@ -157,10 +180,19 @@ fn barrier(root: &Root, folders: &BTreeSet<&str>) -> Result<(), Error> {
 }
 
 /// Writes what will be installed under its temporary name, with its final mode and owner.
-fn stage_file(root: &Root, record: &Record, change: &Change) -> Result<(), Error> {
+fn stage_file(root: &Root, record: &Record, change: &Change, label: Option<&str>) -> Result<(), Error> {
     let (Some(temp), Make::File(content)) = (&record.temp, &change.make) else { return Ok(()) };
     let Entry::File { mode, uid, gid, .. } = record.to else { return Ok(()) };
-    write_temp(root, temp, content, mode, (uid, gid))
+    write_temp(root, temp, content, mode, (uid, gid))?;
+    set_label(root, temp, label)
+}
+
+/// Right before the name appears: nobody ever sees the path with another label.
+fn set_label(root: &Root, path: &str, label: Option<&str>) -> Result<(), Error> {
+    match label {
+        Some(label) if nix::unistd::geteuid().is_root() => Ok(root.set_label(path, label)?),
+        _ => Ok(()),
+    }
 }
 
 fn write_temp(root: &Root, temp: &str, content: &Content, mode: u32, owner: (u32, u32)) -> Result<(), Error> {
@@ -189,7 +221,7 @@ fn check_before(root: &Root, record: &Record) -> Result<(), Error> {
 }
 
 /// Does one step.
-fn perform(root: &Root, record: &Record) -> Result<(), Error> {
+fn perform(root: &Root, record: &Record, label: Option<&str>) -> Result<(), Error> {
     let path = record.path.as_str();
     let give = |path: &str| -> Result<(), Error> {
         match record.to.owner() {
@@ -201,6 +233,7 @@ fn perform(root: &Root, record: &Record) -> Result<(), Error> {
         (Step::InstallFile, Some(temp)) => root.rename(temp, path)?,
         (Step::InstallSymlink { target }, Some(temp)) => {
             root.symlink(target, temp)?;
+            set_label(root, temp, label)?;
             give(temp)?;
             root.rename(temp, path)?;
         }
@@ -212,9 +245,14 @@ fn perform(root: &Root, record: &Record) -> Result<(), Error> {
         }
         (Step::MakeDir, _) => {
             let Entry::Dir { mode, .. } = record.to else { return Ok(()) };
-            // Open for us until everything is in it; `finish_dir` sets what was asked for.
-            root.mkdir(path, mode | 0o700)?;
+            // For us alone until it has its label and owner, and open for us until everything is in it: `finish_dir` sets
+            // what was asked for.
+            root.mkdir(path, 0o700)?;
+            set_label(root, path, label)?;
             give(path)?;
+            if mode | 0o700 != 0o700 {
+                root.set_dir_mode(path, mode | 0o700)?;
+            }
         }
         (Step::SetDir, _) => {
             give(path)?;
@@ -290,6 +328,8 @@ fn job_on(
     progress(Progress::Unit(job.verb(), unit.to_owned()));
     match work.units.job(job, unit) {
         Ok(()) => done.units_changed += 1,
+        // As MCD does it (facts/mco.md 5.6).
+        Err(_) if work.units.stand_in(unit) => done.units_changed += 1,
         Err(e) if was_active => return Err(e.into()),
         Err(e) => {
             let warning = format!("{e} (it was not active before)");
@@ -324,6 +364,7 @@ mod tests {
         asked: RefCell<Vec<String>>,
         active: bool,
         fails: &'static str,
+        stands_in: &'static str,
     }
 
     impl Units for Fake {
@@ -346,9 +387,75 @@ mod tests {
         fn is_active(&self, _unit: &str) -> Result<bool, units::Error> {
             Ok(self.active)
         }
+        fn stand_in(&self, unit: &str) -> bool {
+            unit == self.stands_in
+        }
+    }
+
+    #[test]
+    fn kernel_parameters_are_what_they_were_after_a_rollback() {
+        struct Sysctl(std::path::PathBuf);
+        impl Units for Sysctl {
+            fn daemon_reload(&self) -> Result<(), units::Error> {
+                Ok(())
+            }
+            fn job(&self, job: Job, unit: &str) -> Result<(), units::Error> {
+                if unit == "systemd-sysctl.service" {
+                    fs::write(&self.0, "2\n").unwrap();
+                    return Ok(());
+                }
+                let result = "failed".to_owned();
+                Err(units::Error::Job { verb: job.verb(), unit: unit.to_owned(), result })
+            }
+            fn is_active(&self, _unit: &str) -> Result<bool, units::Error> {
+                Ok(true)
+            }
+        }
+        let dir = tempfile::tempdir().unwrap();
+        for folder in ["var/lib/oneboot", "etc/sysctl.d", "sys/vm"] {
+            fs::create_dir_all(dir.path().join(folder)).unwrap();
+        }
+        let value = dir.path().join("sys/vm/x");
+        fs::write(&value, "1\n").unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        let text = b"vm.x = 2\n";
+        let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
+        let change = Change {
+            path: "/etc/sysctl.d/x.conf".to_owned(),
+            from: Entry::Absent,
+            to: Entry::File { digest: crate::tree::Digest::of(text), mode: 0o644, uid, gid },
+            make: Make::File(Content::new(*text)),
+            stage: Stage::Files,
+            cause: Cause::Record,
+            kind: "write",
+            reason: String::new(),
+        };
+        let kernel = Kernel::at(&dir.path().join("sys"), "boot");
+        let work = Work {
+            root: &root,
+            changes: &[change],
+            labels: &[],
+            actions: &[
+                Action::Unit(Job::Restart, "systemd-sysctl.service".to_owned()),
+                Action::Unit(Job::Restart, "z.service".to_owned()),
+            ],
+            units: &Sysctl(value.clone()),
+            kernel: Some(&kernel),
+            desired: "d",
+            deployment: None,
+            verify: &|| Ok(Vec::new()),
+        };
+        let e = run(&work, &mut |_| {}).unwrap_err();
+        assert!(matches!(e, Error::RolledBack { .. }), "{e}");
+        assert_eq!(fs::read_to_string(&value).unwrap(), "1", "set by the old files' service, then put back");
+        assert!(!dir.path().join("etc/sysctl.d/x.conf").exists());
     }
 
     fn live(active: bool) -> (Result<Done, Error>, Vec<String>, String) {
+        live_with(active, "")
+    }
+
+    fn live_with(active: bool, stands_in: &'static str) -> (Result<Done, Error>, Vec<String>, String) {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("var/lib/oneboot")).unwrap();
         fs::write(dir.path().join("conf"), "old").unwrap();
@@ -366,11 +473,12 @@ mod tests {
             kind: "write",
             reason: String::new(),
         };
-        let fake = Fake { asked: RefCell::default(), active, fails: "b.service" };
+        let fake = Fake { asked: RefCell::default(), active, fails: "b.service", stands_in };
         let restart = |unit: &str| Action::Unit(Job::Restart, unit.to_owned());
         let work = Work {
             root: &root,
             changes: &[change],
+            labels: &[],
             actions: &[
                 Action::DaemonReload,
                 restart("a.service"),
@@ -378,6 +486,7 @@ mod tests {
                 restart("c.service"),
             ],
             units: &fake,
+            kernel: None,
             desired: "d",
             deployment: None,
             verify: &|| Ok(Vec::new()),
@@ -405,6 +514,13 @@ mod tests {
             "restart a.service",
         ];
         assert_eq!(asked, expected, "old units run from old files again, last first");
+    }
+
+    #[test]
+    fn a_unit_whose_work_was_done_by_hand_has_not_failed() {
+        let (outcome, asked, now) = live_with(true, "b.service");
+        assert_eq!((outcome.unwrap().units_changed, now.as_str()), (3, "new"));
+        assert_eq!(asked.last().unwrap(), "restart c.service");
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::{
     machineconfig::MachineConfig,
     plan::{Disruption, Phase, Plan, Policy},
     root::{self, Root},
+    sysctl::Kernel,
     units::{self, Units},
     verify::Mismatch,
 };
@@ -86,6 +87,9 @@ pub enum Error {
     /// Reading or writing the tree failed; where an apply had begun, the old tree is back.
     #[error(transparent)]
     Io(#[from] root::Error),
+    /// The tree's SELinux policy cannot be used; nothing was changed.
+    #[error(transparent)]
+    Labels(#[from] crate::labels::Error),
     /// The service manager cannot be asked.
     #[error(transparent)]
     Units(#[from] units::Error),
@@ -185,6 +189,7 @@ pub fn apply_gated(
     let done = if prepared.changes.is_empty() {
         execute::Done::default()
     } else {
+        let kernel = (root.is_system() && !prepared.actions.is_empty()).then(Kernel::running);
         let verify = || {
             let mismatches = mismatches(root, request);
             if mismatches.is_empty() {
@@ -194,7 +199,9 @@ pub fn apply_gated(
         };
         let work = execute::Work {
             root,
+            kernel: kernel.as_ref(),
             changes: &prepared.changes,
+            labels: &prepared.labels,
             actions: if root.is_system() { &prepared.actions } else { &[] },
             units,
             desired: &request.desired.name,

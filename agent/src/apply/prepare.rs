@@ -6,16 +6,20 @@ use std::collections::BTreeMap;
 
 use super::{Error, Request};
 use crate::{
-    ignition::{self, Owner, Target},
+    accounts::{self, Ensured},
+    enablement::Farm,
+    ignition::{self, Id, Owner, Target, User},
+    labels::Labels,
     observe, paths,
     plan::{
         Disruption, Impact, Plan, PlannedStep, Subject,
         diff::{self, Refusal},
         effect::{self, Action, Effect, Rules},
         os,
+        uses::{self, Uses},
         wanted::{self, Facts, Node, Original, Originals, Wanted},
     },
-    root::{Root, has_extension},
+    root::{Kind, Root, has_extension},
     tree::{Cause, Change, Content, Entry, Make, Stage},
 };
 
@@ -23,6 +27,14 @@ use crate::{
 const CURRENT_CONFIG_MODE: u32 = 0o600;
 /// MCD's stamps.
 const STAMP_MODE: u32 = 0o644;
+/// Modes of account databases where a tree has none yet.
+const DATABASE_MODE: u32 = 0o644;
+/// The same where hashes are.
+const HASHES_MODE: u32 = 0o600;
+/// A new user's home, as `useradd` makes it with the defaults of Fedora and RHEL (`HOME_MODE` in login.defs).
+const HOME_MODE: u32 = 0o700;
+/// The one user that MCD knows.
+const CORE: &str = "core";
 /// A file that forces MCD's hand; MCD refuses configs that write it.
 const FORCE_FILE: &str = "/run/machine-config-daemon-force";
 
@@ -33,6 +45,8 @@ pub struct Prepared {
     pub plan: Plan,
     /// Changes of the tree, in order.
     pub changes: Vec<Change>,
+    /// The SELinux label of what each change makes, where the tree has a policy.
+    pub labels: Vec<Option<String>>,
     /// What is done afterwards, where the tree is the running system's.
     pub actions: Vec<Action>,
     /// Said once.
@@ -45,7 +59,7 @@ pub struct Prepared {
 pub(super) fn prepare(root: &Root, request: &Request) -> Result<Prepared, Error> {
     let target = read(request.desired)?;
     let previous = request.current.map(read).transpose()?;
-    check_limits(request, &target)?;
+    check_limits(request, &target, previous.as_ref())?;
     let os = os::steps(
         request.desired,
         request.current,
@@ -55,10 +69,13 @@ pub(super) fn prepare(root: &Root, request: &Request) -> Result<Prepared, Error>
     .map_err(|e| Error::Refused(e.to_string()))?;
 
     let farm = observe::farm(root, &target, previous.as_ref())?;
-    let accounts = observe::accounts(root)?;
+    let mut notes = Vec::new();
+    let ensured = ensured(root, &target, &mut notes)?;
+    let accounts = ensured.accounts.clone();
     let originals = originals(root, &target, previous.as_ref())?;
     let facts = Facts { mcd: request.mcd_present, farm: &farm, accounts: &accounts, originals: &originals };
     let mut wants = wanted::wants(&target, previous.as_ref(), &facts);
+    wants.accounts(account_wants(root, &ensured)?);
     if request.settle {
         wants.list.push(current_config(request)?);
     }
@@ -76,16 +93,34 @@ pub(super) fn prepare(root: &Root, request: &Request) -> Result<Prepared, Error>
     });
 
     let impact = Impact::load(impact_files(root)?).map_err(|e| Error::Refused(e.to_string()))?;
-    let rules = Rules::new(request.phase, request.policy, &impact, request.unknown_path, &target.units);
+    let uses = uses(root, &target, &farm)?;
+    let rules =
+        Rules::new(request.phase, request.policy, &impact, request.unknown_path, &target.units, &uses);
     let effects: Vec<Effect> = changes.iter().map(|c| rules.effect(c)).collect();
-    let mut notes = wants.notes;
+    notes.append(&mut wants.notes);
     notes.extend(target.warnings.iter().map(|w| format!("warning: {w}")));
-    accounts_note(root, &target, &mut notes)?;
     if observed.only_as.is_some() && !changes.is_empty() {
         notes.push("not root: owners are left as they are".to_owned());
     }
     let (plan, actions) = planned(request, &changes, &effects, &os);
-    Ok(Prepared { plan, changes, actions, notes, os })
+    let labels = labels(root, &changes)?;
+    Ok(Prepared { plan, changes, labels, actions, notes, os })
+}
+
+/// What a policy says about everything that is made; a second name of a file has that file's label.
+fn labels(root: &Root, changes: &[Change]) -> Result<Vec<Option<String>>, Error> {
+    if changes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let labels = Labels::load(root)?;
+    let of = |change: &Change| match (&change.make, &change.from) {
+        (Make::File(_), _) => labels.of(&change.path, Kind::File),
+        (Make::Symlink, _) => labels.of(&change.path, Kind::Symlink),
+        // A folder that is there keeps its label, as Ignition does.
+        (Make::Dir, Entry::Absent) => labels.of(&change.path, Kind::Dir),
+        (Make::Dir | Make::Hardlink(_) | Make::Absent, _) => Ok(None),
+    };
+    changes.iter().map(|change| Ok(of(change)?)).collect()
 }
 
 /// The target of a config.
@@ -103,7 +138,7 @@ fn below_or_equal(top: &str, path: &str) -> bool {
 }
 
 /// What MCD's validation can never accept is refused by name where an MCD will look (facts/mco.md 4.1).
-fn check_limits(request: &Request, target: &Target) -> Result<(), Error> {
+fn check_limits(request: &Request, target: &Target, previous: Option<&Target>) -> Result<(), Error> {
     if !request.mcd_present {
         return Ok(());
     }
@@ -123,22 +158,93 @@ fn check_limits(request: &Request, target: &Target) -> Result<(), Error> {
             return refuse(&file.path, "found its force file");
         }
     }
+    // What has not changed was Ignition's to do.
+    let nobody = Target::default();
+    let before = previous.unwrap_or(&nobody);
+    if target.groups != before.groups {
+        return refuse("passwd.groups", "found another list of groups than before");
+    }
+    for user in target.users.iter().filter(|_| target.users != before.users) {
+        if user.name != CORE {
+            return refuse(&user.name, "found a user other than core");
+        }
+        let hash_and_keys = User { password_hash: None, ..user.clone() };
+        if hash_and_keys.touches_accounts() || (user.ssh_keys.is_none() && user.password_hash.is_none()) {
+            return refuse(&user.name, "found more or less than SSH keys and a password hash");
+        }
+    }
     Ok(())
 }
 
-/// Users and groups other than keys go through the system's own tools, which need root.
-fn accounts_note(root: &Root, target: &Target, notes: &mut Vec<String>) -> Result<(), Error> {
+/// Users and groups other than keys go through the system's own tools, which only root can give files away with.
+fn ensured(root: &Root, target: &Target, notes: &mut Vec<String>) -> Result<Ensured, Error> {
     let touched = target.users.iter().find(|u| u.touches_accounts()).map(|u| u.name.as_str());
-    let Some(name) = touched.or(target.groups.first().map(|g| g.name.as_str())) else { return Ok(()) };
-    if nix::unistd::geteuid().is_root() && root.is_system() {
-        return Err(Error::Refused(format!(
-            "{name}: users, groups and password hashes are not laid down yet; only SSH keys are"
-        )));
+    let first = touched.or(target.groups.first().map(|g| g.name.as_str()));
+    if let Some(name) = first.filter(|_| !nix::unistd::geteuid().is_root()) {
+        notes.push(format!("{name}: not root: users, groups and password hashes are left as they are"));
+        return Ok(Ensured { accounts: observe::accounts(root)?, ..Ensured::default() });
     }
-    notes.push(format!(
-        "{name}: users, groups and password hashes are left alone in this tree; SSH keys are laid down"
-    ));
-    Ok(())
+    accounts::ensure(root, target).map_err(|e| match e {
+        accounts::Error::Root(e) => Error::Io(e),
+        e => Error::Refused(super::chain(&e)),
+    })
+}
+
+/// Databases and homes as wants, like everything else that an apply changes.
+fn account_wants(root: &Root, ensured: &Ensured) -> Result<Vec<Wanted>, Error> {
+    let want = |path: String, node: Node, stage: Stage, kind: &'static str, reason: &str| Wanted {
+        path,
+        node,
+        stage,
+        cause: Cause::Accounts,
+        kind,
+        reason: reason.to_owned(),
+    };
+    let mut wants = Vec::new();
+    for (name, text) in &ensured.databases {
+        let path = format!("/etc/{name}");
+        // Distributions differ in who may read them: as they are, or only by root.
+        let now = root.lstat(&path)?;
+        let (mode, owner) = match now {
+            Some(now) => (now.mode, owned_by(now.uid, now.gid)),
+            None => (if name.contains("shadow") { HASHES_MODE } else { DATABASE_MODE }, Owner::default()),
+        };
+        let node = owned_file(text.clone().into_bytes(), mode, owner);
+        wants.push(want(path, node, Stage::Files, "accounts", "users and groups of the config"));
+    }
+    for (home, uid, gid) in &ensured.homes {
+        let reason = "home of a new user";
+        let owner = owned_by(*uid, *gid);
+        let dir = Node::Dir { mode: None, new_mode: HOME_MODE, owner: owner.clone(), overwrite: false };
+        if root.lstat(home)?.is_some() {
+            continue; // somebody's already: left as it is, as useradd does
+        }
+        wants.push(want(home.clone(), dir, Stage::Directories, "mkdir", reason));
+        for path in observe::below(root, paths::SKEL)? {
+            let to = format!("{home}{}", &path[paths::SKEL.len()..]);
+            let (node, stage) = match observe::entry(root, &path)? {
+                Entry::File { mode, .. } => {
+                    let bytes = root.read(&path)?.unwrap_or_default();
+                    (owned_file(bytes, mode, owner.clone()), Stage::Files)
+                }
+                Entry::Dir { mode, .. } => {
+                    let node =
+                        Node::Dir { mode: None, new_mode: mode, owner: owner.clone(), overwrite: false };
+                    (node, Stage::Directories)
+                }
+                Entry::Symlink { target, .. } => {
+                    (Node::Symlink { target, owner: owner.clone(), overwrite: true }, Stage::Files)
+                }
+                Entry::Absent | Entry::Other => continue,
+            };
+            wants.push(want(to, node, stage, "write", reason));
+        }
+    }
+    Ok(wants)
+}
+
+fn owned_by(uid: u32, gid: u32) -> Owner {
+    Owner { user: Some(Id::Number(uid)), group: Some(Id::Number(gid)) }
 }
 
 fn current_config(request: &Request) -> Result<Wanted, Error> {
@@ -155,12 +261,16 @@ fn current_config(request: &Request) -> Result<Wanted, Error> {
 }
 
 fn file(bytes: Vec<u8>, mode: u32) -> Node {
+    owned_file(bytes, mode, Owner::default())
+}
+
+fn owned_file(bytes: Vec<u8>, mode: u32, owner: Owner) -> Node {
     Node::File {
         content: Some(Content::new(bytes)),
         append: None,
         needs_bytes: false,
         mode: Some(mode),
-        owner: Owner::default(),
+        owner,
         overwrite: true,
     }
 }
@@ -228,6 +338,31 @@ fn merged(mut changes: Vec<Change>, more: Vec<Change>) -> Vec<Change> {
     }
     changes.sort_by_cached_key(diff::order);
     changes
+}
+
+/// Links that lead from what units name to what they really read: those of the config, and of the tree where it has none.
+fn uses(root: &Root, target: &Target, farm: &Farm) -> Result<Uses, Error> {
+    let new_units =
+        target.units.iter().map(|u| u.name.clone()).filter(|name| !farm.before.contains_key(name));
+    let mut uses = Uses { new_units: new_units.collect(), ..Uses::default() };
+    let mut todo: Vec<String> = uses::named(&target.units).into_iter().map(|(_, path)| path).collect();
+    while let Some(path) = todo.pop() {
+        let wanted = target.links.iter().find(|l| l.path == path && !l.hard).map(|l| l.target.clone());
+        let found = match wanted {
+            Some(wanted) => Some(wanted),
+            None if root.lstat(&path)?.is_some_and(|s| s.kind == Kind::Symlink) => {
+                Some(root.readlink(&path)?)
+            }
+            None => None,
+        };
+        if let Some(found) = found
+            && !uses.links.contains_key(&path)
+        {
+            todo.push(uses::absolute(&path, &found));
+            uses.links.insert(path, found);
+        }
+    }
+    Ok(uses)
 }
 
 fn impact_files(root: &Root) -> Result<Vec<(String, String)>, Error> {

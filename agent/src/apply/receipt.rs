@@ -13,6 +13,7 @@ use super::{Error, lock::STATE_MODE, step::Record};
 use crate::{
     paths,
     root::{self, Root},
+    sysctl,
     tree::Entry,
 };
 
@@ -36,6 +37,9 @@ pub(super) struct Receipt {
     pub desired: String,
     /// What is done, in this order.
     pub steps: Vec<Record>,
+    /// Kernel parameters before systemd-sysctl sets them anew; none where nobody will.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sysctls: Option<sysctl::Values>,
 }
 
 #[derive(Deserialize)]
@@ -210,6 +214,9 @@ pub(super) fn clone_file(root: &Root, from: &str, to: &str, entry: &Entry) -> Re
         source,
     })?;
     if nix::unistd::geteuid().is_root() {
+        if let Some(label) = root.label(from)? {
+            root.set_label(to, &label)?;
+        }
         root.fchown(&copy, to, uid, gid)?;
     }
     // After the owner: a change of owner takes setuid and setgid bits away.

@@ -7,7 +7,7 @@ use super::{
     receipt::{self, Found, Receipt},
     undo,
 };
-use crate::{paths, root::Root};
+use crate::{paths, root::Root, sysctl::Kernel};
 
 /// What a revert or a recovery did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +70,10 @@ pub(super) fn recover_locked(root: &Root) -> Result<Restored, Error> {
 }
 
 fn back(root: &Root, receipt: &Receipt) -> Result<Restored, Error> {
-    let left = undo::undo(root, receipt, None)?;
+    let mut left = undo::undo(root, receipt, None)?;
+    if let Some(old) = receipt.sysctls.as_ref().filter(|_| root.is_system()) {
+        left.extend(Kernel::running().restore(old));
+    }
     if !left.is_empty() {
         let cause = format!("apply {} is being undone", receipt.id);
         return Err(Error::RollbackIncomplete { cause, left });

@@ -53,6 +53,9 @@ pub(super) struct Record {
     pub saved: Option<usize>,
     /// The temporary name beside the path.
     pub temp: Option<String>,
+    /// SELinux label of what was there: a link or folder that comes back is a new one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
 }
 
 impl Record {
@@ -83,6 +86,7 @@ impl Record {
             to: change.to.clone(),
             saved: matches!(change.from, Entry::File { .. }).then_some(number),
             temp: installs.then(|| format!("{parent}/.oneboot-{receipt}.{number}")),
+            label: None,
         }
     }
 }

@@ -94,6 +94,7 @@ fn undo_one(root: &Root, id: u64, record: &Record, origin: &Entry, is_first: boo
             let temp = undo_name(path, id);
             root.remove(&temp)?;
             root.symlink(target, &temp)?;
+            relabel(root, &temp, record)?;
             if nix::unistd::geteuid().is_root() {
                 root.chown(&temp, *uid, *gid)?;
             }
@@ -102,7 +103,8 @@ fn undo_one(root: &Root, id: u64, record: &Record, origin: &Entry, is_first: boo
         }
         Entry::Dir { mode, uid, gid } => {
             if now.is_absent() {
-                root.mkdir(path, *mode)?;
+                root.mkdir(path, 0o700)?;
+                relabel(root, path, record)?;
             }
             if nix::unistd::geteuid().is_root() {
                 root.chown(path, *uid, *gid)?;
@@ -112,6 +114,14 @@ fn undo_one(root: &Root, id: u64, record: &Record, origin: &Entry, is_first: boo
         }
         // Never planned over: the differ refuses devices, sockets and pipes.
         Entry::Other => Ok(()),
+    }
+}
+
+/// What is made anew gets the label that the old one had; a file is the old one itself, or a copy with its label.
+fn relabel(root: &Root, path: &str, record: &Record) -> Result<(), Error> {
+    match &record.label {
+        Some(label) if nix::unistd::geteuid().is_root() => Ok(root.set_label(path, label)?),
+        _ => Ok(()),
     }
 }
 

@@ -117,12 +117,15 @@ pub(super) fn unknown_path(root: &Root) -> Result<Disruption, Failure> {
 pub(super) fn failure(e: apply::Error) -> Failure {
     use apply::Error;
     let code = match &e {
-        Error::Refused(_) | Error::Newer { .. } | Error::NothingToRevert => exit::DATA,
+        Error::Refused(_)
+        | Error::Newer { .. }
+        | Error::NothingToRevert
+        | Error::Labels(crate::labels::Error::Pattern { .. }) => exit::DATA,
         Error::TooDisruptive { .. } => exit::TOO_DISRUPTIVE,
         Error::Locked { .. } | Error::Interfered { .. } | Error::Units(crate::units::Error::NoBus(_)) => {
             exit::LATER
         }
-        Error::Io(_) => exit::IO,
+        Error::Io(_) | Error::Labels(crate::labels::Error::Root(_)) => exit::IO,
         Error::Units(_) => exit::UNAVAILABLE,
         Error::RolledBack { .. } | Error::Unhealthy(_) => exit::ROLLED_BACK,
         Error::RollbackIncomplete { .. } => exit::ROLLBACK_INCOMPLETE,

@@ -12,7 +12,7 @@ use crate::{
     exit,
     plan::table,
     root::Root,
-    tree::{Change, Entry, Make},
+    tree::{Cause, Change, Entry, Make},
 };
 
 /// Bits that make a file readable for others than its owner: without them its content is a secret.
@@ -45,8 +45,10 @@ fn difference(root: &Root, change: &Change) -> Result<String, crate::root::Error
     let Make::File(content) = &change.make else { return Ok(String::new()) };
     let secret = |e: &Entry| matches!(e, Entry::File { mode, .. } if mode & READABLE == 0);
     let path = &change.path;
-    if secret(&change.from) || secret(&change.to) {
-        return Ok(format!("--- {path}\n+++ {path}\n(not shown: only its owner may read it)\n"));
+    // A group of its own reads shadow where there are no capabilities.
+    let hashes = change.cause == Cause::Accounts;
+    if hashes || secret(&change.from) || secret(&change.to) {
+        return Ok(format!("--- {path}\n+++ {path}\n(not shown: not for everybody to read)\n"));
     }
     let old = match change.from {
         Entry::File { .. } => root.read(path)?.unwrap_or_default(),

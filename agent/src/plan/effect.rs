@@ -9,12 +9,13 @@ use super::{
     diff::is_empty_file,
     impact::{Impact, Rule},
     policy::{self, ActionKind},
+    uses::Uses,
 };
 use crate::{
     ignition::Unit,
     root::split,
     tree::{Cause, Change, Entry, Make, Stage},
-    unitfile::{is_template, used_paths},
+    unitfile::is_template,
     units::Job,
 };
 
@@ -53,6 +54,14 @@ impl Effect {
     fn of(disruption: Disruption, actions: Vec<Action>, why: impl Into<String>) -> Effect {
         Effect { disruption, actions, why: why.into() }
     }
+
+    /// Both: the higher cost, and everything that either does.
+    fn and(mut self, other: Effect) -> Effect {
+        self.disruption = self.disruption.max(other.disruption);
+        self.actions.extend(other.actions);
+        self.why = format!("{}; {}", self.why, other.why);
+        self
+    }
 }
 
 /// Everything that effects depend on.
@@ -69,28 +78,25 @@ pub struct Rules<'a> {
     /// Units of the config.
     pub units: &'a [Unit],
     /// Paths that units of the config use, with the units.
-    pub users: BTreeMap<String, BTreeSet<String>>,
+    users: BTreeMap<String, BTreeSet<String>>,
+    /// Units that are not on the tree yet: nothing of them runs that a change could disturb.
+    new_units: &'a BTreeSet<String>,
     /// The defaults, where the cluster's policy is not known.
     defaults: Policy,
 }
 
 impl<'a> Rules<'a> {
-    /// Collects who uses what.
+    /// Collects who uses what. `units` are those of the config, `known` what their texts do not say.
     pub fn new(
         phase: Phase,
         policy: Option<&'a Policy>,
         impact: &'a Impact,
         unknown: Disruption,
         units: &'a [Unit],
+        known: &'a Uses,
     ) -> Rules<'a> {
-        let mut users: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        for unit in units {
-            let texts = unit.contents.iter().chain(unit.dropins.iter().filter_map(|d| d.contents.as_ref()));
-            for path in texts.flat_map(|text| used_paths(text)) {
-                users.entry(path).or_default().insert(unit.name.clone());
-            }
-        }
-        Rules { phase, policy, impact, unknown, units, users, defaults: Policy::default_table() }
+        let (users, new_units) = (known.by_path(units), &known.new_units);
+        Rules { phase, policy, impact, unknown, units, users, new_units, defaults: Policy::default_table() }
     }
 
     /// The effect of one change.
@@ -130,25 +136,29 @@ impl<'a> Rules<'a> {
         if let Some(rule) = self.impact.exact(path) {
             return by_rule(rule);
         }
-        if let Some(units) = self.users.get(path) {
-            let names: Vec<&str> = units.iter().map(String::as_str).collect();
-            let why = format!("used by {}", names.join(", "));
-            let runs_on = |u: &&String| {
-                can_restart(u) && self.impact.exact(&format!("/etc/systemd/system/{u}")).is_none()
-            };
-            let actions: Vec<Action> =
-                units.iter().filter(runs_on).map(|u| Action::Unit(Job::TryRestart, u.clone())).collect();
-            // What was not there before cannot have been used before.
-            let costs = !actions.is_empty() && !change.from.is_absent();
-            return Effect::of(if costs { Disruption::Restart } else { Disruption::None }, actions, why);
+        let used = self.used(path, change);
+        match (self.impact.prefix(path), used) {
+            // Whoever looks after the folder takes the change up, and so does who uses this very path.
+            (Some(rule), Some(used)) => by_rule(rule).and(used),
+            (Some(rule), None) => by_rule(rule),
+            (None, Some(used)) => used,
+            (None, None) if change.make == Make::Dir => Effect::none("a folder"),
+            (None, None) => Effect::of(self.unknown, Vec::new(), "no rule knows who reads it"),
         }
-        if let Some(rule) = self.impact.prefix(path) {
-            return by_rule(rule);
-        }
-        if change.make == Make::Dir {
-            return Effect::none("a folder");
-        }
-        Effect::of(self.unknown, Vec::new(), "no rule knows who reads it")
+    }
+
+    /// What the units of the config that use a path take from a change of it.
+    fn used(&self, path: &str, change: &Change) -> Option<Effect> {
+        let units = self.users.get(path).or_else(|| self.users.get(&change.path))?;
+        let names: Vec<&str> = units.iter().map(String::as_str).collect();
+        let runs_on = |u: &&String| {
+            let ruled = self.impact.exact(&format!("/etc/systemd/system/{u}")).is_some();
+            can_restart(u) && !ruled && !self.new_units.contains(*u)
+        };
+        let actions: Vec<Action> =
+            units.iter().filter(runs_on).map(|u| Action::Unit(Job::TryRestart, u.clone())).collect();
+        let disruption = if actions.is_empty() { Disruption::None } else { Disruption::Restart };
+        Some(Effect::of(disruption, actions, format!("used by {}", names.join(", "))))
     }
 
     fn unit(&self, unit: &str, change: &Change) -> Effect {
@@ -308,4 +318,86 @@ pub fn label(effect: &Effect) -> String {
         }
     }
     if parts.is_empty() { effect.disruption.to_string() } else { parts.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        ignition::Dropin,
+        tree::{Content, Digest},
+    };
+
+    const AGENT: &str = "[Unit]\nConditionPathExists=/etc/agent/on\n[Service]\nEnvironment=C=/etc/agent/current\nExecStart=/bin/bash -c 'x </etc/sysctl.d/90-x.conf'\n";
+
+    fn units() -> Vec<Unit> {
+        let dropins = vec![Dropin { name: "a.conf".to_owned(), contents: Some(AGENT.to_owned()) }];
+        let old = Unit { name: "old.service".to_owned(), dropins, ..Unit::default() };
+        let new =
+            Unit { name: "new.service".to_owned(), contents: Some(AGENT.to_owned()), ..Unit::default() };
+        vec![old, new]
+    }
+
+    fn change(path: &str, make: Make) -> Change {
+        let file = |text: &[u8]| Entry::File { digest: Digest::of(text), mode: 0o644, uid: 0, gid: 0 };
+        Change {
+            path: path.to_owned(),
+            from: file(b"old"),
+            to: file(b"new"),
+            make,
+            stage: Stage::Files,
+            cause: Cause::Path(path.to_owned()),
+            kind: "write",
+            reason: String::new(),
+        }
+    }
+
+    fn effect(path: &str) -> (String, String) {
+        let (impact, units) = (Impact::load([]).unwrap(), units());
+        let links = [("/etc/agent/current", "v2/../v2.toml"), ("/etc/agent/v2.toml", "/etc/agent/real")];
+        let uses = Uses {
+            links: links.map(|(at, to)| (at.to_owned(), to.to_owned())).into(),
+            new_units: ["new.service".to_owned()].into(),
+        };
+        let rules = Rules::new(Phase::FirstBoot, None, &impact, Disruption::SoftReboot, &units, &uses);
+        let found = rules.effect(&change(path, Make::File(Content::new(*b"new"))));
+        (format!("{}: {}", found.disruption, label(&found)), found.why)
+    }
+
+    #[test]
+    fn a_path_that_a_unit_uses_takes_the_units_effect_and_its_folders() {
+        let (found, why) = effect("/etc/sysctl.d/90-x.conf");
+        assert_eq!(found, "restart: restart systemd-sysctl.service, try-restart old.service");
+        assert_eq!(
+            why,
+            "systemd-sysctl.service sets kernel parameters from sysctl.d; used by new.service, old.service"
+        );
+        let (found, _) = effect("/etc/sysctl.d/91-y.conf");
+        assert_eq!(found, "restart: restart systemd-sysctl.service", "nobody names this one");
+    }
+
+    #[test]
+    fn what_only_units_use_takes_their_effect_and_who_uses_a_link_uses_its_target() {
+        for path in ["/etc/agent/on", "/etc/agent/current", "/etc/agent/v2.toml", "/etc/agent/real"] {
+            let (found, why) = effect(path);
+            assert_eq!(found, "restart: try-restart old.service", "{path}: what is new does not run yet");
+            assert_eq!(why, "used by new.service, old.service");
+        }
+        assert_eq!(effect("/etc/agent/other").0, "soft-reboot: soft-reboot");
+    }
+
+    #[test]
+    fn the_dearer_of_the_two_counts() {
+        let (impact, units) = (Impact::load([]).unwrap(), units());
+        let unit = Unit {
+            name: "t.service".to_owned(),
+            contents: Some("[Service]\nExecStart=/bin/x /etc/tmpfiles.d/a.conf".to_owned()),
+            ..Unit::default()
+        };
+        let (all, uses) = ([units, vec![unit]].concat(), Uses::default());
+        let rules = Rules::new(Phase::FirstBoot, None, &impact, Disruption::SoftReboot, &all, &uses);
+        let found = rules.effect(&change("/etc/tmpfiles.d/a.conf", Make::File(Content::new(*b"new"))));
+        assert_eq!(found.disruption, Disruption::SoftReboot);
+        assert_eq!(found.actions, [Action::Unit(Job::TryRestart, "t.service".to_owned())]);
+    }
 }

@@ -6,6 +6,7 @@ pub mod impact;
 pub mod os;
 pub mod policy;
 pub mod table;
+pub mod uses;
 pub mod wanted;
 
 use serde::Serialize;

@@ -118,6 +118,20 @@ pub struct Wants {
     pub notes: Vec<String>,
 }
 
+impl Wants {
+    /// Adds databases and homes. A path that the config names itself keeps what the config says.
+    pub fn accounts(&mut self, more: Vec<Wanted>) {
+        for want in more {
+            match self.list.iter_mut().find(|w| w.path == want.path) {
+                // Keys make the folder too, but know less about it.
+                Some(there) if matches!(there.cause, Cause::Keys(_)) => *there = want,
+                Some(_) => {}
+                None => self.list.push(want),
+            }
+        }
+    }
+}
+
 /// Facts about the node that change what is wanted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Facts<'a> {

@@ -128,8 +128,13 @@ fn hit(args: &[String], point: &Point, how: &str) -> ExitStatus {
     output.status
 }
 
+/// Set by `tests/run --all`: what takes longer than a change should wait for.
+fn exhaustive() -> bool {
+    std::env::var_os("ONEBOOT_TEST_ALL").is_some()
+}
+
 /// Runs a check for every point, on both processors; what fails is collected.
-fn each(points: &[Point], check: impl Fn(&Point) -> Result<(), String> + Sync) {
+fn each<P: Sync + std::fmt::Debug>(points: &[P], check: impl Fn(&P) -> Result<(), String> + Sync) {
     let next = AtomicUsize::new(0);
     let failures = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -186,6 +191,14 @@ fn same(a: &Tree, b: &Tree) -> bool {
     a == b
 }
 
+/// A tree as another one is: owners, links among names and times included.
+fn copy(of: &Path) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let status = Command::new("cp").arg("-a").arg(of.join(".")).arg(dir.path()).status().unwrap();
+    assert!(status.success());
+    dir
+}
+
 fn recover_twice(root: &Path, config: &Path) -> Result<(), String> {
     for attempt in ["first", "second"] {
         let output = Command::new(AGENT).args(&agent("recover", root, config)[1..]).output().unwrap();
@@ -223,10 +236,14 @@ fn a_call_that_fails_leaves_the_old_tree() {
     let root = fixture();
     let points = points(&agent("apply", root.path(), &scene.config), &scene.log);
     let errors = ["ENOSPC", "EIO", "EROFS"];
-    let turn = AtomicUsize::new(0);
-    each(&points, |point| {
+    // One error at each point, and all three at each with `tests/run --all`.
+    let turns = points.iter().enumerate().flat_map(|(n, point)| {
+        let errors = if exhaustive() { errors.to_vec() } else { vec![errors[n % errors.len()]] };
+        errors.into_iter().map(move |error| (point.clone(), error))
+    });
+    let turns: Vec<_> = turns.collect();
+    each(&turns, |(point, error)| {
         let root = fixture();
-        let error = errors[turn.fetch_add(1, Ordering::Relaxed) % errors.len()];
         let status = hit(&agent("apply", root.path(), &scene.config), point, &format!("error={error}"));
         let now = tree(root.path());
         let expected = if status.success() { &scene.new } else { &scene.old };
@@ -245,24 +262,47 @@ fn a_kill_at_every_call_of_a_recovery_is_recovered_from() {
     let scene = Scene::set();
     let root = fixture();
     let all = points(&agent("apply", root.path(), &scene.config), &scene.log);
-    // Before anything, in the middle of the renames, and just before it is closed.
+    // In the middle of the renames; with `tests/run --all` also before anything has a name, and just before it is closed.
     let renames: Vec<_> = all.iter().filter(|p| p.call.starts_with("rename")).collect();
-    let moments = [renames[1], renames[renames.len() / 2], renames[renames.len() - 1]];
+    let mut moments = vec![renames[renames.len() / 2]];
+    if exhaustive() {
+        moments.extend([renames[1], renames[renames.len() - 1]]);
+    }
     for crash in moments {
         let crashed = || {
             let root = fixture();
             assert!(!hit(&agent("apply", root.path(), &scene.config), crash, "signal=SIGKILL").success());
             root
         };
-        let root = crashed();
-        let points = points(&agent("recover", root.path(), &scene.config), &scene.log);
+        let points = points(&agent("recover", crashed().path(), &scene.config), &scene.log);
+        let wreck = crashed();
         each(&points, |point| {
-            let root = crashed();
+            let root = copy(wreck.path());
             hit(&agent("recover", root.path(), &scene.config), point, "signal=SIGKILL");
             recover_twice(root.path(), &scene.config)?;
             scene.one_or_the_other(root.path())
         });
     }
+}
+
+#[test]
+fn a_kill_at_every_call_of_a_revert_is_recovered_from() {
+    let scene = Scene::set();
+    let root = fixture();
+    assert!(run(&agent("apply", root.path(), &scene.config)).success());
+    let all = points(&agent("revert", copy(root.path()).path(), &scene.config), &scene.log);
+    assert!(all.len() > 100, "found only {} calls", all.len());
+    // Every third; with `tests/run --all` each of them.
+    let step = if exhaustive() { 1 } else { 3 };
+    let points: Vec<_> = all.into_iter().step_by(step).collect();
+    each(&points, |point| {
+        let root = copy(root.path());
+        if hit(&agent("revert", root.path(), &scene.config), point, "signal=SIGKILL").success() {
+            return Err("it was not hit".to_owned());
+        }
+        recover_twice(root.path(), &scene.config)?;
+        scene.one_or_the_other(root.path())
+    });
 }
 
 #[test]

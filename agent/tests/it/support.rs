@@ -22,6 +22,8 @@ pub(crate) struct Node {
     pub(crate) mode: u32,
     pub(crate) owner: (u32, u32),
     pub(crate) content: Vec<u8>,
+    /// `security.selinux`, where there is one.
+    pub(crate) label: Option<Vec<u8>>,
     /// First name of the same inode: tells hard links from copies.
     pub(crate) same_as: PathBuf,
 }
@@ -54,11 +56,18 @@ fn walk(root: &Path, dir: &Path, found: &mut Tree, inodes: &mut BTreeMap<u64, Pa
         };
         let same_as = inodes.entry(meta.ino()).or_insert_with(|| name.clone()).clone();
         let mode = meta.permissions().mode() & 0o7777;
-        found.insert(name, Node { kind, mode, owner: (meta.uid(), meta.gid()), content, same_as });
+        let (owner, label) = ((meta.uid(), meta.gid()), label(&path));
+        found.insert(name, Node { kind, mode, owner, content, label, same_as });
         if meta.is_dir() {
             walk(root, &path, found, inodes);
         }
     }
+}
+
+fn label(path: &Path) -> Option<Vec<u8>> {
+    let mut buffer = [0; 4096];
+    let length = rustix::fs::lgetxattr(path, "security.selinux", &mut buffer).ok()?;
+    Some(buffer[..length].to_vec())
 }
 
 /// What differs, for an assertion's message.

@@ -2,14 +2,15 @@
 //! Given the file, prints one line and gives 0, 65, 74 or 78.
 //! Never: uses the network.
 
+use super::given;
 use crate::authorities;
 use crate::clock;
 use crate::document::Document;
 use crate::engage;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::nested;
 use crate::outcome::{Limits, Outcome};
-use crate::trust::CaBundle;
 use std::path::Path;
 
 /// The verdict goes to standard output, a refusal to standard error.
@@ -31,13 +32,12 @@ pub(super) fn run(file: &Path, ca: Option<&Path>) -> Exit {
 }
 
 fn verdict(file: &Path, ca: Option<&Path>) -> Result<String, Failure> {
-    let bytes = read(file)?;
+    let bytes = given::read(file)?;
     let document = Document::parse(&bytes, None)
         .map_err(|error| Failure::new(Outcome::BadPointer, error.to_string()))?;
-    let Some((reference, url)) = document
-        .references
-        .iter()
-        .find_map(|(_, reference)| Some((reference, engage::machine_config(reference)?)))
+    let references = nested::references(&document, &Limits::default());
+    let Some((reference, url)) =
+        references.iter().find_map(|reference| Some((reference, engage::machine_config(reference)?)))
     else {
         return Ok(format!(
             "{}: none of our business: no reference is https with the path /config/<pool>",
@@ -45,7 +45,7 @@ fn verdict(file: &Path, ca: Option<&Path>) -> Result<String, Failure> {
         ));
     };
     let bundle = match ca {
-        Some(path) => authority(path)?,
+        Some(path) => given::authority(path)?,
         None => authorities::from_pointer(&document.authorities, &Limits::default())?,
     };
     let facts = bundle.facts();
@@ -64,8 +64,10 @@ fn verdict(file: &Path, ca: Option<&Path>) -> Result<String, Failure> {
         );
         return Err(Failure::new(Outcome::UnusableCa, found));
     }
-    let token =
-        if engage::carries_token(reference) { "a token" } else { "no token (a credential may bring one)" };
+    let token = match engage::carried(reference) {
+        Some(_) => "a token",
+        None => "no token (a credential may bring one)",
+    };
     Ok(format!(
         "{}: usable: pool {:?} at {}, {} CA(s), {token}",
         file.display(),
@@ -73,16 +75,4 @@ fn verdict(file: &Path, ca: Option<&Path>) -> Result<String, Failure> {
         url.origin(),
         facts.len()
     ))
-}
-
-/// A file of CAs.
-pub(super) fn authority(path: &Path) -> Result<CaBundle, Failure> {
-    CaBundle::from_pem(&read(path)?)
-        .map_err(|error| Failure::new(Outcome::UnusableCa, format!("{}: {error}", path.display())))
-}
-
-/// A file that must be there.
-pub(super) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    std::fs::read(path)
-        .map_err(|error| Failure::new(Outcome::LocalIo, format!("cannot read {}: {error}", path.display())))
 }

@@ -4,6 +4,8 @@
 
 mod check;
 mod fetch;
+mod given;
+mod report;
 
 use crate::cli::Command;
 use crate::exit::Exit;
@@ -29,6 +31,10 @@ pub fn run(command: &Command, environment: &Environment) -> Exit {
         Command::Fetch(options) => {
             crate::log::init("oneboot-firstboot", &options.root);
             fetch::run(options, environment)
+        }
+        Command::Report(options) => {
+            crate::log::init("oneboot-firstboot", &options.root);
+            report::run(options, environment)
         }
     }
 }

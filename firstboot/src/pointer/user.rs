@@ -13,6 +13,9 @@ impl PointerSource for UserConfig {
 
     fn load(&self, context: &Context) -> Result<Option<Pointer>, PointerError> {
         for path in context.paths.user_configs() {
+            if context.ours == Some(&path) {
+                continue;
+            }
             if let Some(pointer) = optional(path)? {
                 return Ok(Some(pointer));
             }

@@ -1,9 +1,11 @@
-//! Owns: an HTTPS server that answers by a script, one step per request, the last one for ever.
+//! Owns: a server that answers by a script, one step per request, the last one for ever; over TLS, or plain like a
+//! platform's metadata service.
 
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// One answer.
 #[derive(Clone)]
@@ -14,6 +16,8 @@ pub enum Answer {
     Raw(Vec<u8>),
     /// These bytes, then silence until the client leaves.
     Hang(Vec<u8>),
+    /// These bytes, one at a time, with this much time after each.
+    Drip(Vec<u8>, Duration),
 }
 
 pub fn ok(body: impl AsRef<[u8]>) -> Answer {
@@ -63,6 +67,18 @@ impl Server {
         tls: Arc<ServerConfig>,
         script: impl Fn(&Request, usize) -> Answer + Send + Sync + 'static,
     ) -> Self {
+        Self::listening(Some(tls), script)
+    }
+
+    /// Plain HTTP.
+    pub fn plain(script: impl Fn(&Request, usize) -> Answer + Send + Sync + 'static) -> Self {
+        Self::listening(None, script)
+    }
+
+    fn listening(
+        tls: Option<Arc<ServerConfig>>,
+        script: impl Fn(&Request, usize) -> Answer + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -73,7 +89,14 @@ impl Server {
                 let (tls, log, script) = (tls.clone(), log.clone(), script.clone());
                 std::thread::spawn(move || {
                     // A client that refuses the certificate or leaves ends its connection; that is its right.
-                    let _ = converse(tls, &socket.unwrap(), number + 1, &log, &*script);
+                    let socket = socket.unwrap();
+                    let _ = match tls {
+                        None => converse(&socket, number + 1, &log, &*script),
+                        Some(tls) => {
+                            let session = ServerConnection::new(tls).unwrap();
+                            converse(StreamOwned::new(session, &socket), number + 1, &log, &*script)
+                        }
+                    };
                 });
             }
         });
@@ -89,15 +112,26 @@ impl Server {
     }
 }
 
+/// A connection whose end can be told from its being cut.
+trait Stream: Read + Write {
+    fn end(&mut self) {}
+}
+
+impl Stream for &TcpStream {}
+
+impl Stream for StreamOwned<ServerConnection, &TcpStream> {
+    fn end(&mut self) {
+        self.conn.send_close_notify();
+    }
+}
+
 fn converse(
-    tls: Arc<ServerConfig>,
-    socket: &TcpStream,
+    stream: impl Stream,
     connection: usize,
     log: &Mutex<Vec<Request>>,
     script: &Script,
 ) -> std::io::Result<()> {
-    let session = ServerConnection::new(tls).unwrap();
-    let mut stream = BufReader::new(StreamOwned::new(session, socket));
+    let mut stream = BufReader::new(stream);
     while let Some(mut request) = read(&mut stream)? {
         request.connection = connection;
         let number = {
@@ -119,8 +153,16 @@ fn converse(
             }
             Answer::Raw(bytes) => {
                 stream.write_all(&bytes)?;
-                stream.conn.send_close_notify();
+                stream.end();
                 return stream.flush();
+            }
+            Answer::Drip(bytes, pace) => {
+                for byte in bytes {
+                    stream.write_all(&[byte])?;
+                    stream.flush()?;
+                    std::thread::sleep(pace); // slowness is what this answer is
+                }
+                return Ok(());
             }
             Answer::Hang(bytes) => {
                 stream.write_all(&bytes)?;

@@ -3,14 +3,18 @@
 //! Never does the work itself: that is `serve` and `cmd`.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde_json::json;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use time::Duration;
 
+use crate::certs::Rotation;
 use crate::client::Client;
+use crate::clock::Clock;
 use crate::exit;
 use crate::layout::Layout;
+use crate::pointer::TokenIn;
 use crate::serve::{self, Part};
 use crate::{cmd, tokens};
 
@@ -87,6 +91,13 @@ enum Command {
         /// The request.
         name: String,
     },
+    /// The machine config server's CA and certificate.
+    Certs {
+        #[command(flatten)]
+        at: At,
+        #[command(subcommand)]
+        action: Certs,
+    },
     /// Machines: what the approver knows nodes from.
     Machine {
         #[command(flatten)]
@@ -107,6 +118,29 @@ enum Command {
         /// Everything.
         #[arg(long)]
         post: PathBuf,
+    },
+    /// Let requests to the API fail, as a busy or restarted one's do: for tests of who makes them.
+    Fault {
+        #[command(flatten)]
+        at: At,
+        /// 429, 410, or 410-event: an ERROR event to a watch, also to one that runs already.
+        #[arg(long, value_parser = ["429", "410", "410-event"])]
+        answer: String,
+        /// Whose path starts with this.
+        #[arg(long)]
+        path: String,
+        /// Whose user name starts with this, as `system:node:`.
+        #[arg(long, default_value = "")]
+        user: String,
+        /// Only these: get, list, watch, create, update, patch, delete.
+        #[arg(long)]
+        verb: Option<String>,
+        /// How many requests.
+        #[arg(long, default_value_t = 1)]
+        times: u32,
+        /// Seconds that a 429 asks to wait.
+        #[arg(long, default_value_t = 1)]
+        retry_after: u32,
     },
     /// Print the boot reports that nodes have sent, oldest first, one JSON object a line.
     Reports {
@@ -162,6 +196,10 @@ struct Serve {
     /// The MachineConfig CRD has `spec.neededBeforeNodeApproved`.
     #[arg(long)]
     extended_crd: bool,
+    /// How long an approved bootstrap request may wait for its node to be in a pool's read binding before it is
+    /// signed without; 0s is a stock cluster's signer.
+    #[arg(long, default_value = "5s", value_parser = duration)]
+    signer_waits: Duration,
     /// Run only these parts; the others are other processes.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Part>,
@@ -176,17 +214,6 @@ enum Approve {
     Auto,
     /// A person, with `oneboot-cluster approve`.
     Manual,
-}
-
-/// Where a pointer carries the token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum TokenIn {
-    /// `Authorization: Bearer` in httpHeaders.
-    Header,
-    /// `?token=` in the source.
-    Url,
-    /// Nowhere.
-    None,
 }
 
 /// How objects are printed.
@@ -233,6 +260,21 @@ enum Token {
         /// The digest's first characters, as `list` shows them.
         id: String,
     },
+}
+
+#[derive(Debug, Subcommand)]
+enum Certs {
+    /// Rotate in two steps, first the CA, then the serving certificate; without an option, the next of the two.
+    Rotate {
+        /// A new CA: pointers carry it from now on, beside the old one.
+        #[arg(long)]
+        ca: bool,
+        /// A serving certificate by the newest CA.
+        #[arg(long, conflicts_with = "ca")]
+        serving: bool,
+    },
+    /// Take every CA but the newest out of the bundle: pointers from before it stop working.
+    Retire,
 }
 
 #[derive(Debug, Subcommand)]
@@ -318,10 +360,24 @@ async fn run(command: Command) -> anyhow::Result<()> {
         }
         Command::Approve { at, name, pool } => cmd::approve(&at.client()?, &name, pool.as_deref()).await,
         Command::Deny { at, name } => cmd::deny(&at.client()?, &name).await,
+        Command::Certs { at, action } => {
+            let rotation = match action {
+                Certs::Rotate { ca: true, .. } => Rotation::Ca,
+                Certs::Rotate { serving: true, .. } => Rotation::Serving,
+                Certs::Rotate { .. } => Rotation::Next,
+                Certs::Retire => Rotation::Retire,
+            };
+            cmd::certs(&at.client()?, rotation).await
+        }
         Command::Machine { at, action: Machine::Add { name, pool } } => {
             cmd::machine_add(&at.client()?, &name, &pool).await
         }
         Command::Rendered { at, pool, pre, post } => cmd::rendered(&at.client()?, &pool, &pre, &post).await,
+        Command::Fault { at, answer, path, user, verb, times, retry_after } => {
+            let fault = json!({"answer": answer, "path": path, "user": user, "verb": verb, "times": times,
+                "retryAfter": retry_after});
+            at.client()?.post(crate::api::FAULTS, &fault).await.map(drop).map_err(Into::into)
+        }
         Command::Reports { at } => cmd::reports(&at.client()?).await,
     }
 }
@@ -348,6 +404,8 @@ impl From<Serve> for serve::Options {
             approve: serve.approve == Approve::Auto,
             no_token: serve.no_token,
             extended: serve.extended_crd,
+            signer_waits: serve.signer_waits.unsigned_abs(),
+            clock: Clock::default(),
         }
     }
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 /// All objects in a text.
 pub fn parse(text: &str) -> Result<Vec<Value>, String> {
     let mut objects = Vec::new();
-    for (at, document) in serde_yaml_ng::Deserializer::from_str(text).enumerate() {
+    for (at, document) in serde_norway::Deserializer::from_str(text).enumerate() {
         // The library's message may quote the text; its location does not.
         let mut value = Value::deserialize(document).map_err(|error| match error.location() {
             Some(place) => format!("document {}: not YAML or JSON at line {}", at + 1, place.line()),

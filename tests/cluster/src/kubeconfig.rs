@@ -42,13 +42,13 @@ impl Kubeconfig {
             "current-context": user,
             "users": [{"name": user, "user": credential}],
         });
-        serde_yaml_ng::to_string(&config).expect("JSON values are YAML")
+        serde_norway::to_string(&config).expect("JSON values are YAML")
     }
 
     /// Reads the current context. Files beside it (`certificate-authority`, `client-certificate`, `tokenFile`) are
     /// read from where they are named.
     pub fn from_yaml(text: &str) -> Result<Self, String> {
-        let config: Value = serde_yaml_ng::from_str(text).map_err(|_| "not YAML".to_owned())?;
+        let config: Value = serde_norway::from_str(text).map_err(|_| "not YAML".to_owned())?;
         let named = |list: &str, name: &Value, what: &str| {
             let found = config[list].as_array().into_iter().flatten().find(|entry| entry["name"] == *name);
             found.map(|entry| entry[what].clone()).ok_or(format!("no entry {name} in {list}"))

@@ -11,6 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::client::Client;
+use crate::clock::Clock;
 use crate::layout::{Layout, write_private};
 use crate::{api, approve, mcs, render};
 
@@ -48,6 +49,10 @@ pub struct Options {
     pub no_token: bool,
     /// The MachineConfig CRD has `spec.neededBeforeNodeApproved`.
     pub extended: bool,
+    /// How long an approved bootstrap request may wait for its node to be in a read binding.
+    pub signer_waits: std::time::Duration,
+    /// What the MCS takes the time from.
+    pub clock: Clock,
 }
 
 /// Serves until SIGTERM or SIGINT. Prints where everything is, then `ready`.
@@ -101,6 +106,7 @@ pub async fn start(options: &Options, stop: watch::Receiver<bool>) -> anyhow::Re
             listen: options.api,
             names: options.names.clone(),
             extended: options.extended,
+            signer_waits: options.signer_waits,
         };
         let running = api::start(api, stop.clone()).await.context("cannot start the API")?;
         lines.push(format!("API            {}", running.url));
@@ -123,11 +129,10 @@ pub async fn start(options: &Options, stop: watch::Receiver<bool>) -> anyhow::Re
             listen: options.mcs,
             names: options.names.clone(),
             gate: !options.no_token,
+            clock: options.clock.clone(),
         };
         let running =
             mcs::start(mcs, client("mcs")?, stop).await.context("cannot start the machine config server")?;
-        write_private(&layout.mcs_bundle(), running.bundle.as_bytes())
-            .context("cannot write the MCS CA bundle")?;
         lines.push(format!("MCS            {}", running.url));
         lines.push(format!("MCS CA         {}", layout.mcs_bundle().display()));
         tasks.spawn(async move { running.task.await.expect("the MCS's task does not panic") });

@@ -192,16 +192,16 @@ pub fn path() -> String {
 }
 
 /// Makes a token and returns it: the only time that it is seen if it is not a current one.
-pub async fn issue(client: &Client, wish: &Wish) -> Result<String, Error> {
+pub async fn issue(client: &Client, wish: &Wish, now: OffsetDateTime) -> Result<String, Error> {
     let token = stamp::token();
-    change(client, |secret| add(secret, wish, &token, OffsetDateTime::now_utc())).await?;
+    change(client, |secret| add(secret, wish, &token, now)).await?;
     Ok(token)
 }
 
 /// Revokes by the start of the digest; how many there were.
-pub async fn revoke(client: &Client, id: &str) -> Result<usize, Error> {
+pub async fn revoke(client: &Client, id: &str, now: OffsetDateTime) -> Result<usize, Error> {
     let mut gone = 0;
-    change(client, |secret| gone = remove(secret, id, OffsetDateTime::now_utc())).await?;
+    change(client, |secret| gone = remove(secret, id, now)).await?;
     Ok(gone)
 }
 

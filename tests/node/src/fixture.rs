@@ -48,7 +48,7 @@ pub enum Error {
     Read(PathBuf, #[source] io::Error),
     /// `meta.yaml` is not YAML, or has a key that nobody knows.
     #[error("{} does not describe a MachineConfig", .0.display())]
-    Meta(PathBuf, #[source] serde_yaml_ng::Error),
+    Meta(PathBuf, #[source] serde_norway::Error),
     /// `meta.yaml`, the first, says something about a path that has no file: a typing error that would otherwise go unnoticed.
     #[error("{} describes {}, which is not in files/ beside it", .0.display(), .1)]
     Stray(PathBuf, String),
@@ -151,7 +151,7 @@ impl Tree {
         let dir = parent.join(name);
         let path = dir.join("meta.yaml");
         let meta: Meta =
-            serde_yaml_ng::from_slice(&bytes(&path)?).map_err(|source| Error::Meta(path.clone(), source))?;
+            serde_norway::from_slice(&bytes(&path)?).map_err(|source| Error::Meta(path.clone(), source))?;
 
         let files = walk(&dir.join("files"))?;
         if let Some(stray) = meta.files.keys().find(|file| !files.contains_key(*file)) {

@@ -33,7 +33,7 @@ pub fn worker(cluster: &Admin, scratch: &Path) -> anyhow::Result<String> {
 pub fn rendered(cluster: &Admin, pre: &Path, post: &Path) -> anyhow::Result<String> {
     let name = |path: &Path| -> anyhow::Result<String> {
         let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-        let object: Value = serde_yaml_ng::from_str(&text).map_err(|_| {
+        let object: Value = serde_norway::from_str(&text).map_err(|_| {
             anyhow::anyhow!("{} is neither JSON nor YAML; expected a rendered MachineConfig", path.display())
         })?;
         let name = object["metadata"]["name"].as_str();

@@ -224,7 +224,14 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", "echo first; echo second >&2; exec sleep 600"]);
         let mut child = Child::start("sh", &mut command, &log).expect("started");
-        child.wait_for(|line| (&**line == "second").then_some(())).expect("the line");
+        // Two pipes, in no order between them.
+        let mut seen = 0;
+        child
+            .wait_for(|_| {
+                seen += 1;
+                (seen == 2).then_some(())
+            })
+            .expect("both lines");
         let pid = child.pid();
         assert!(child.is_running());
         drop(child);

@@ -32,6 +32,8 @@ impl User {
     }
 }
 
+/// May everything.
+pub(crate) const MASTERS: &str = "system:masters";
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
 
 /// A known token.

@@ -39,7 +39,7 @@ pub(crate) struct Rules {
 
 /// Whether the user may. `system:masters` may everything, as in Kubernetes.
 pub(crate) fn allowed(rules: &Rules, user: &User, asked: &Attributes) -> bool {
-    user.groups.iter().any(|group| group == "system:masters")
+    user.groups.iter().any(|group| group == super::authn::MASTERS)
         || user.node().is_some_and(|node| node_allowed(node, asked))
         || (asked.verb == "create" && asked.resource == "selfsubjectaccessreviews") // system:basic-user
         || rbac_allowed(rules, user, asked)

@@ -122,7 +122,7 @@ fn roles() -> Vec<Value> {
             "mcs" => json!([
                 rule(mco, &["machineconfigs", "machineconfigpools", "controllerconfigs"], read),
                 rule("config.openshift.io", &["infrastructures"], read),
-                {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "update", "watch"],
+                {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list", "update", "watch"],
                     "resourceNames": [TOKEN_SECRET, BOOTSTRAP_TOKEN_SECRET, crate::names::MCS_CA, crate::names::MCS_TLS]},
                 rule("", &["secrets"], &["create"]),
                 rule("", &["configmaps"], &["create", "delete", "get", "list", "patch", "update", "watch"]),
@@ -136,6 +136,9 @@ fn roles() -> Vec<Value> {
                 ),
                 rule(mco, &["controllerconfigs"], read),
                 rule("", &["configmaps", "nodes"], read),
+                {"apiGroups": [""], "resources": ["secrets"], "verbs": ["list", "watch"], "resourceNames": [TOKEN_SECRET]},
+                // User data of any pool: a real cluster narrows this by namespace, which is not there here.
+                rule("", &["secrets"], &["create", "get", "update"]),
                 rule(rbac, &["clusterroles"], &["create", "get", "patch", "update"]),
                 events,
             ]),
@@ -165,7 +168,7 @@ fn roles() -> Vec<Value> {
     all
 }
 
-/// Puts the default objects into an empty store, statuses included.
+/// Puts the default objects into the store, statuses included, over what an unfinished first start has left.
 pub(crate) fn fill(store: &Store, given: &Given<'_>) -> Result<(), Refusal> {
     for mut new in objects(given) {
         let resource = Resource::of_kind(
@@ -185,4 +188,21 @@ pub(crate) fn fill(store: &Store, given: &Given<'_>) -> Result<(), Refusal> {
         store.write(&key, |_| Ok::<_, Refusal>(Decision::Put(new)))?;
     }
     Ok(())
+}
+
+/// The Infrastructure's URLs follow the API, where they are the API's: a proxy's that somebody has put there stay.
+pub(crate) fn moved(store: &Store, old: &str, new: &str) -> Result<(), Refusal> {
+    let key = Key {
+        resource: "config.openshift.io/infrastructures".to_owned(),
+        namespace: String::new(),
+        name: "cluster".to_owned(),
+    };
+    let Some(stored) = store.get(&key) else { return Ok(()) };
+    let mut object = Value::clone(&stored);
+    for field in ["apiServerInternalURI", "apiServerURL"] {
+        if object["status"][field] == old {
+            object["status"][field] = new.into();
+        }
+    }
+    store.write(&key, |_| Ok::<_, Refusal>(Decision::Put(object))).map(drop)
 }

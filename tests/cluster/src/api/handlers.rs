@@ -29,6 +29,8 @@ pub(crate) struct Context<'a> {
     pub(crate) body: &'a [u8],
     /// The MachineConfig CRD has `neededBeforeNodeApproved`.
     pub(crate) extended: bool,
+    /// When a watch is to fail while it runs.
+    pub(crate) interrupted: watch::Interrupted,
 }
 
 /// Where a resource's objects are in the store.
@@ -43,23 +45,23 @@ pub(crate) fn rules(store: &Store) -> Rules {
 }
 
 /// Answers an authorised request.
-pub(crate) fn handle(context: &Context<'_>) -> Result<Response<Body>, Refusal> {
+pub(crate) fn handle(context: Context<'_>) -> Result<Response<Body>, Refusal> {
     match context.target.verb {
         "get" => {
             let found =
                 context.store.get(&key(context.target)).ok_or_else(|| Refusal::not_found(context.target))?;
             Ok(json_response(StatusCode::OK, &found))
         }
-        "list" => Ok(list(context)),
+        "list" => Ok(list(&context)),
         "watch" => {
-            let body = watch::start(context.store, context.target)?;
+            let body = watch::start(context.store, context.target, context.interrupted)?;
             let mut response = respond(StatusCode::OK, "application/json", "");
             *response.body_mut() = body;
             Ok(response)
         }
-        "create" => create(context),
-        "update" | "patch" => update(context),
-        "delete" => delete(context),
+        "create" => create(&context),
+        "update" | "patch" => update(&context),
+        "delete" => delete(&context),
         _ => Err(Refusal::method()),
     }
 }
@@ -169,9 +171,12 @@ fn string_data(secret: &mut Value) {
 }
 
 fn parse(context: &Context<'_>) -> Result<Value, Refusal> {
+    if context.content_type.starts_with("application/vnd.kubernetes.protobuf") {
+        return Err(Refusal::media_type("application/json, application/yaml"));
+    }
     if context.content_type.starts_with("application/yaml") {
         let text = std::str::from_utf8(context.body).unwrap_or_default();
-        return serde_yaml_ng::from_str(text).map_err(|_| Refusal::bad_request("the body is not YAML"));
+        return serde_norway::from_str(text).map_err(|_| Refusal::bad_request("the body is not YAML"));
     }
     serde_json::from_slice(context.body).map_err(|_| Refusal::bad_request("the body is not JSON"))
 }

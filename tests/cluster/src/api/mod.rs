@@ -7,6 +7,7 @@ mod authn;
 mod authz;
 mod defaults;
 mod discovery;
+mod faults;
 mod handlers;
 mod object;
 mod patch;
@@ -19,6 +20,7 @@ mod store;
 mod watch;
 
 pub use defaults::PARTS;
+pub use faults::PATH as FAULTS;
 pub use request::decode as percent_decode;
 pub use resources::{RESOURCES, Resource};
 pub use server::{Options, Running, start};

@@ -9,14 +9,15 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::authn::{self, AUTHENTICATED, Token, User};
+use super::authn::{self, AUTHENTICATED, MASTERS, Token, User};
 use super::authz::{self, Attributes};
 use super::defaults::{self, PARTS};
+use super::faults::{self, Answer, Faults};
 use super::handlers::{self, Context};
 use super::request::Target;
 use super::status::Refusal;
 use super::store::Store;
-use super::{discovery, signer};
+use super::{discovery, signer, watch as watches};
 use crate::certs::{Authority, Pair, YEAR};
 use crate::http::{self, Body, Peer};
 use crate::kubeconfig::{Credential, Kubeconfig};
@@ -38,6 +39,8 @@ pub struct Options {
     pub names: Vec<String>,
     /// The MachineConfig CRD has `spec.neededBeforeNodeApproved`.
     pub extended: bool,
+    /// How long an approved bootstrap request may wait for its node to be in a read binding.
+    pub signer_waits: std::time::Duration,
 }
 
 /// A running API.
@@ -52,6 +55,7 @@ struct Api {
     store: Arc<Store>,
     tokens: Vec<Token>,
     extended: bool,
+    faults: Arc<Faults>,
 }
 
 /// Starts it: when this returns, requests are answered.
@@ -69,7 +73,12 @@ pub async fn start(options: Options, stop: watch::Receiver<bool>) -> anyhow::Res
     );
     let tokens = tokens(layout, &store, &url, serving_ca.certificate(), client_ca.certificate())?;
     let config = tls::server(&pair, Some(client_ca.certificate()))?;
-    let api = Arc::new(Api { store: Arc::clone(&store), tokens, extended: options.extended });
+    let api = Arc::new(Api {
+        store: Arc::clone(&store),
+        tokens,
+        extended: options.extended,
+        faults: Arc::new(Faults::new()),
+    });
     let (_, tls) = watch::channel(config); // never replaced: the API's own certificates do not rotate here
     let handler = move |request, peer| {
         let api = Arc::clone(&api);
@@ -78,7 +87,7 @@ pub async fn start(options: Options, stop: watch::Receiver<bool>) -> anyhow::Res
     let mut stopped = stop.clone();
     let signing = tokio::spawn(async move {
         tokio::select! {
-            () = signer::run(store, client_ca) => {}
+            () = signer::run(store, client_ca, options.signer_waits) => {}
             _ = stopped.wait_for(|stop| *stop) => {}
         }
     });
@@ -109,7 +118,15 @@ impl Api {
             return Ok(answer);
         }
         let user = user.ok_or_else(Refusal::unauthorized)?;
+        if path == faults::PATH {
+            return self.add_fault(&user, &parts.method, body).await;
+        }
         let target = Target::parse(&parts.method, path, parts.uri.query())?;
+        match self.faults.take(&user.name, target.verb, path) {
+            Some((Answer::GoneEvent, refusal)) => return Ok(watches::ended(&refusal)),
+            Some((_, refusal)) => return Err(refusal),
+            None => {}
+        }
         let attributes = Attributes::from(&target);
         if !authz::allowed(&handlers::rules(&self.store), &user, &attributes) {
             let group = target.resource.group;
@@ -121,14 +138,33 @@ impl Api {
         }
         let content_type = text(header::CONTENT_TYPE).unwrap_or("application/json").to_owned();
         let body = http::read(body, LARGEST_BODY).await.ok_or_else(Refusal::too_large)?;
-        handlers::handle(&Context {
+        handlers::handle(Context {
             store: &self.store,
             target: &target,
             user: &user,
             content_type: &content_type,
             body: &body,
             extended: self.extended,
+            interrupted: Box::pin(Arc::clone(&self.faults).strike(user.name.clone(), path.to_owned())),
         })
+    }
+
+    async fn add_fault(
+        &self,
+        user: &User,
+        method: &hyper::Method,
+        body: Incoming,
+    ) -> Result<Response<Body>, Refusal> {
+        if !user.groups.iter().any(|group| group == MASTERS) {
+            return Err(Refusal::not_an_administrator(&user.name));
+        }
+        if method != hyper::Method::POST {
+            return Err(Refusal::method());
+        }
+        let body = http::read(body, LARGEST_BODY).await.ok_or_else(Refusal::too_large)?;
+        self.faults.add(&body)?;
+        let done = serde_json::json!({"kind": "Status", "apiVersion": "v1", "status": "Success"});
+        Ok(http::respond(hyper::StatusCode::CREATED, "application/json", done.to_string()))
     }
 }
 
@@ -146,6 +182,9 @@ fn authority(layout: &Layout, name: &str) -> anyhow::Result<Authority> {
 }
 
 /// The known tokens; at the first start they are made, put into kubeconfigs, and the default objects with them.
+///
+/// The file of tokens comes last: it says that everything else is there. A first start that was killed before it is
+/// done again as a whole, over what it has left.
 fn tokens(
     layout: &Layout,
     store: &Store,
@@ -155,12 +194,12 @@ fn tokens(
 ) -> anyhow::Result<Vec<Token>> {
     let path = layout.api_tokens();
     if path.exists() && !store.is_new() {
+        follow(layout, store, url)?;
         let text = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
         return serde_json::from_slice(&text).with_context(|| format!("{} is damaged", path.display()));
     }
     let mut known = Vec::new();
-    let admin =
-        User { name: "system:admin".into(), groups: vec!["system:masters".into(), AUTHENTICATED.into()] };
+    let admin = User { name: "system:admin".into(), groups: vec![MASTERS.into(), AUTHENTICATED.into()] };
     let parts = PARTS.iter().map(|(part, account)| (*part, User::service_account(account)));
     for (who, user) in parts.chain([("admin", admin)]) {
         let token = stamp::token();
@@ -174,9 +213,26 @@ fn tokens(
     }
     let bootstrap_token = stamp::token();
     known.push(Token::new(&bootstrap_token, User::service_account(BOOTSTRAPPER)));
-    write_private(&path, serde_json::to_string_pretty(&known)?.as_bytes())?;
     let given = defaults::Given { url, serving_ca, client_ca, bootstrap_token: &bootstrap_token };
     defaults::fill(store, &given)
         .map_err(|refusal| anyhow::anyhow!("cannot store the default objects: {}", refusal.message))?;
+    write_private(&path, serde_json::to_string_pretty(&known)?.as_bytes())?;
     Ok(known)
+}
+
+/// An API that listens elsewhere than last time: what says the old URL says the new one.
+fn follow(layout: &Layout, store: &Store, url: &str) -> anyhow::Result<()> {
+    for who in PARTS.iter().map(|(part, _)| *part).chain(["admin"]) {
+        let path = layout.kubeconfig(who);
+        let Ok(text) = std::fs::read_to_string(&path) else { continue }; // taken away: not ours to bring back
+        let mut config = Kubeconfig::from_yaml(&text)
+            .map_err(|why| anyhow::anyhow!("{} is damaged: {why}", path.display()))?;
+        if config.server != url {
+            let old = std::mem::replace(&mut config.server, url.to_owned());
+            defaults::moved(store, &old, url)
+                .map_err(|refusal| anyhow::anyhow!("cannot store the new URL: {}", refusal.message))?;
+            write_private(&path, config.to_yaml(who).as_bytes())?;
+        }
+    }
+    Ok(())
 }

@@ -1,36 +1,76 @@
 //! The controller manager's part: what is approved is signed, if it keeps the signer's strict rules
-//! (facts/trust.md 1.6); otherwise the CSR gets the condition Failed.
+//! (facts/trust.md 1.6); otherwise the CSR gets the condition Failed. A node's first certificate waits until the node
+//! is in a pool's read binding: a certificate that can be seen can be used, and its first use is to read the config.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rcgen::ExtendedKeyUsagePurpose;
 use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use time::{Duration, OffsetDateTime};
+use tokio::time::Instant;
 
 use super::admission;
 use super::status::Refusal;
 use super::store::{Decision, Key, Store};
 use crate::certs::{Authority, Request, YEAR};
-use crate::names::{CLIENT_SIGNER, NODE_USER_PREFIX, NODES_GROUP, SERVING_SIGNER};
+use crate::names::{BOOTSTRAPPER, CLIENT_SIGNER, NODE_USER_PREFIX, NODES_GROUP, SERVING_SIGNER, pool_reader};
 use crate::stamp;
 
 /// The shortest certificate that the signer gives, whatever is asked for.
 const SHORTEST: Duration = Duration::minutes(10);
 
-/// Signs whatever is approved, now and as it comes, until the store is gone.
-pub(crate) async fn run(store: Arc<Store>, ca: Authority) {
+/// Signs whatever is approved, now and as it comes, until the store is gone. `patience` is how long a node's first
+/// certificate waits for the binding: there may be no approver, or nobody who knows the pool.
+pub(crate) async fn run(store: Arc<Store>, ca: Authority, patience: std::time::Duration) {
     let mut latest = store.latest();
+    let mut waiting: BTreeMap<String, Instant> = BTreeMap::new();
     loop {
         latest.borrow_and_update();
-        for csr in store.list(BUCKET, "").1 {
-            if wants_certificate(&csr) {
-                sign(&store, &ca, &csr);
+        let (now, readers) = (Instant::now(), readers(&store));
+        let mut still = BTreeMap::new();
+        for csr in store.list(BUCKET, "").1.iter().filter(|csr| wants_certificate(csr)) {
+            if let Some(user) = newcomer(csr)
+                && !readers.contains(&user)
+            {
+                let name = csr["metadata"]["name"].as_str().unwrap_or_default();
+                let end = waiting.get(name).copied().unwrap_or(now + patience);
+                if now < end {
+                    still.insert(name.to_owned(), end);
+                    continue;
+                }
+                tracing::warn!(csr = name, user, "signed, though its node may read no pool's config");
             }
+            sign(&store, &ca, csr);
         }
-        if latest.changed().await.is_err() {
-            return;
+        waiting = still;
+        let first = waiting.values().min().copied();
+        tokio::select! {
+            changed = latest.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep_until(first.unwrap_or(now)), if first.is_some() => {}
         }
     }
+}
+
+/// Users in any pool's read binding.
+fn readers(store: &Store) -> BTreeSet<String> {
+    let bindings = store.list("rbac.authorization.k8s.io/clusterrolebindings", "").1;
+    let of_pools = bindings.iter().filter(|binding| {
+        binding["metadata"]["name"].as_str().is_some_and(|name| name.starts_with(&pool_reader("")))
+    });
+    of_pools
+        .flat_map(|binding| binding["subjects"].as_array().into_iter().flatten())
+        .filter_map(|subject| subject["name"].as_str().map(str::to_owned))
+        .collect()
+}
+
+/// The user of a node's first certificate; nobody's if it will not be signed anyway.
+fn newcomer(csr: &Value) -> Option<String> {
+    if csr["spec"]["signerName"] != CLIENT_SIGNER || csr["spec"]["username"] != BOOTSTRAPPER {
+        return None;
+    }
+    let request = admission::request(csr)?;
+    validate(csr, &request).is_ok().then_some(request.subject.common_name)
 }
 
 const BUCKET: &str = "certificates.k8s.io/certificatesigningrequests";

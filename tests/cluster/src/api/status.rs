@@ -34,6 +34,10 @@ impl Refusal {
         )
     }
 
+    pub(crate) fn not_an_administrator(user: &str) -> Self {
+        Self::new(403, "Forbidden", format!("User \"{user}\" is not an administrator"))
+    }
+
     pub(crate) fn not_found(target: &Target) -> Self {
         let name = target.name.as_deref().unwrap_or_default();
         Self::new(404, "NotFound", format!("{} \"{name}\" not found", target.resource.qualified()))
@@ -83,6 +87,11 @@ impl Refusal {
 
     pub(crate) fn gone(asked: u64, oldest: u64) -> Self {
         Self::new(410, "Expired", format!("too old resource version: {asked} ({oldest})"))
+    }
+
+    pub(crate) fn too_many(seconds: u32) -> Self {
+        let why = "the server has received too many requests and has asked us to try again later";
+        Self { retry_after: Some(seconds), ..Self::new(429, "TooManyRequests", why) }
     }
 
     pub(crate) fn too_large() -> Self {

@@ -1,6 +1,7 @@
 //! Watches: events since a version, then as they happen, as a stream of JSON lines.
 
 use hyper::body::{Bytes, Frame};
+use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -12,7 +13,7 @@ use tokio::sync::mpsc;
 use super::request::Target;
 use super::status::Refusal;
 use super::store::{Change, Store};
-use crate::http::Body;
+use crate::http::{Body, respond};
 use http_body_util::BodyExt as _;
 
 /// How often a watch that asked for bookmarks gets one: as a real API server.
@@ -20,8 +21,21 @@ const BOOKMARKS: Duration = Duration::from_secs(60);
 /// How long a watch lasts if it does not say: a real one ends it after 30 to 60 minutes.
 const LONGEST: Duration = Duration::from_secs(45 * 60);
 
+/// Ends with why a running watch is to fail; usually it does not end.
+pub(crate) type Interrupted = Pin<Box<dyn Future<Output = Refusal> + Send>>;
+
+/// A watch that hears one ERROR event and nothing else.
+pub(crate) fn ended(refusal: &Refusal) -> Response<Body> {
+    let line = event("ERROR", &refusal.to_value());
+    respond(StatusCode::OK, "application/json", line)
+}
+
 /// A resumed watch that asks for what is forgotten is refused at once, with 410.
-pub(crate) fn start(store: &Arc<Store>, target: &Target) -> Result<Body, Refusal> {
+pub(crate) fn start(
+    store: &Arc<Store>,
+    target: &Target,
+    mut interrupted: Interrupted,
+) -> Result<Body, Refusal> {
     let (resource, namespace) = (super::handlers::bucket(target.resource), target.namespace.clone());
     let asked = target.query.get("resourceVersion").map(String::as_str).unwrap_or_default();
     let (mut version, first) = match asked {
@@ -78,6 +92,10 @@ pub(crate) fn start(store: &Arc<Store>, target: &Target) -> Result<Body, Refusal
             tokio::select! {
                 woken = latest.changed() => if woken.is_err() { return },
                 () = sender.closed() => return,
+                refusal = &mut interrupted => {
+                    sender.send(event("ERROR", &refusal.to_value())).await.ok();
+                    return;
+                }
                 () = &mut end => {
                     if bookmarks {
                         sender.send(bookmark(&target, version)).await.ok();

@@ -21,6 +21,9 @@ pub enum CertError {
     /// Not a name a certificate can carry.
     #[error("{0:?} is neither an IP address nor a host name")]
     Name(String),
+    /// A stored certificate that is none.
+    #[error("a stored certificate is damaged")]
+    Damaged,
 }
 
 /// A certificate and its key, both PEM.
@@ -46,15 +49,25 @@ impl Authority {
         lifetime: Duration,
     ) -> Result<(Self, Pair), CertError> {
         let key = KeyPair::generate()?;
-        let mut params = CertificateParams::default();
-        params.distinguished_name = name(common_name, None);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages =
-            vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
-        params.not_before = now - BACKDATE;
-        params.not_after = now + lifetime;
+        let params = ca_params(common_name, now, now + lifetime);
         let pair = Pair { certificate: params.self_signed(&key)?.pem(), key: key.serialize_pem() };
         Ok((Self { certificate: pair.certificate.clone(), issuer: Issuer::new(params, key) }, pair))
+    }
+
+    /// The CA that follows this one, and its certificate by this one, PEM: who trusts only this one trusts what the
+    /// new one signs, until `end`, which is this one's.
+    pub fn successor(
+        &self,
+        common_name: &str,
+        now: OffsetDateTime,
+        lifetime: Duration,
+        end: OffsetDateTime,
+    ) -> Result<(Pair, String), CertError> {
+        let (_, pair) = Self::generate(common_name, now, lifetime)?;
+        let mut params = ca_params(common_name, now, end.min(now + lifetime));
+        params.use_authority_key_identifier_extension = true;
+        let cross = params.signed_by(&KeyPair::from_pem(&pair.key)?, &self.issuer)?;
+        Ok((pair, cross.pem()))
     }
 
     /// A CA from its PEM files.
@@ -125,6 +138,17 @@ impl Authority {
         params.not_after = now + lifetime;
         Ok(params.signed_by(key, &self.issuer)?.pem())
     }
+}
+
+fn ca_params(common_name: &str, now: OffsetDateTime, end: OffsetDateTime) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = name(common_name, None);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages =
+        vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+    params.not_before = now - BACKDATE;
+    params.not_after = end;
+    params
 }
 
 fn name(common_name: &str, organization: Option<&str>) -> DistinguishedName {

@@ -33,7 +33,7 @@ pub async fn get(
     let found = client.get(&path).await?;
     match output {
         Output::Json => println!("{}", serde_json::to_string_pretty(&found)?),
-        Output::Yaml => print!("{}", serde_yaml_ng::to_string(&found)?),
+        Output::Yaml => print!("{}", serde_norway::to_string(&found)?),
         Output::Name => {
             let one = [found.clone()];
             let objects = found["items"].as_array().map_or(&one[..], Vec::as_slice);

@@ -15,7 +15,7 @@ pub async fn token_new(client: &Client, wish: Wish) -> anyhow::Result<()> {
             eprintln!("oneboot-cluster: there is no pool {pool} yet; the token will open it once there is");
         }
     }
-    println!("{}", tokens::issue(client, &wish).await?);
+    println!("{}", tokens::issue(client, &wish, OffsetDateTime::now_utc()).await?);
     Ok(())
 }
 
@@ -52,7 +52,7 @@ pub async fn token_revoke(client: &Client, id: &str) -> anyhow::Result<()> {
     if id.len() < 8 || !id.chars().all(|c| c.is_ascii_hexdigit()) {
         return Err(failure(DATA, "give at least 8 characters of the digest, as `token list` shows them"));
     }
-    match tokens::revoke(client, id).await? {
+    match tokens::revoke(client, id, OffsetDateTime::now_utc()).await? {
         0 => Err(failure(DATA, format!("no token's digest starts with {id}: see `token list`"))),
         _ => Ok(()),
     }

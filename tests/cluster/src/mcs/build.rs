@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use super::Version;
+use super::convert::{convert, move_kernel_arguments, with_kernel_arguments};
 
 /// 0644: what everyone on the node may read.
 const PUBLIC: u32 = 0o644;
@@ -32,12 +33,12 @@ pub enum BuildError {
     #[error("the rendered config already has {0}")]
     Duplicate(&'static str),
     /// The config uses what the asked-for spec does not have.
-    #[error("spec {asked} has no {field}")]
-    TooNew {
+    #[error("spec {asked} cannot say {what}")]
+    Inexpressible {
         /// What was asked for.
         asked: String,
-        /// What it lacks.
-        field: &'static str,
+        /// What it lacks: a key's path, never its value.
+        what: String,
     },
     /// Spec 2 is a different language; it is not spoken here.
     #[error("spec 2 is not served: ask with Accept: application/vnd.coreos.ignition+json;version=3.5.0")]
@@ -57,6 +58,7 @@ pub fn build(parts: &Parts<'_>, version: Version) -> Result<Value, BuildError> {
     if !config.is_object() {
         config = json!({"ignition": {}});
     }
+    let moved = move_kernel_arguments(&mut config, version);
     for (path, ca) in [(KUBELET_CA, parts.kubelet_ca), (CLOUD_CA, parts.cloud_ca)] {
         if let Some(ca) = ca {
             replace_or_append(&mut config, path, ca);
@@ -73,13 +75,14 @@ pub fn build(parts: &Parts<'_>, version: Version) -> Result<Value, BuildError> {
     append(&mut config, KUBECONFIG, parts.kubeconfig, PRIVATE)?;
     let content = serde_json::to_string_pretty(parts.pre).expect("a JSON value can be written");
     append(&mut config, CONTENT, &content, PRIVATE)?;
-    append(&mut config, ENCAPSULATED, &encapsulated(parts.full, version).to_string(), PUBLIC)?;
+    append(&mut config, ENCAPSULATED, &encapsulated(parts.full, moved, version).to_string(), PUBLIC)?;
     convert(config, version)
 }
 
 /// The full config without its files and units: what MCD's own first boot needs for the OS (design 5 "MCS").
-fn encapsulated(full: &Value, version: Version) -> Value {
+fn encapsulated(full: &Value, moved: Vec<Value>, version: Version) -> Value {
     let mut spec = full["spec"].clone();
+    with_kernel_arguments(&mut spec, moved);
     spec["config"] = json!({"ignition": {"version": version.to_string()}});
     let mut metadata = json!({"name": full["metadata"]["name"]});
     if let Some(annotations) = full["metadata"].get("annotations") {
@@ -130,24 +133,4 @@ fn data_url(content: &str) -> String {
         }
     }
     url
-}
-
-/// Fields that came after 3.0, where they are, and with which minor version.
-const NEWER: &[(u64, &str)] = &[(2, "storage.luks"), (3, "kernelArguments")];
-
-/// Down to an older 3.x: the same text where nothing newer is used, a refusal otherwise.
-fn convert(mut config: Value, version: Version) -> Result<Value, BuildError> {
-    if version.major != 3 {
-        return Err(BuildError::SpecTwo);
-    }
-    for (since, field) in NEWER.iter().copied() {
-        let value = field.split('.').fold(&config, |at, step| &at[step]);
-        let used = value.as_array().is_some_and(|list| !list.is_empty())
-            || value.as_object().is_some_and(|map| !map.is_empty());
-        if used && version.minor < since {
-            return Err(BuildError::TooNew { asked: version.to_string(), field });
-        }
-    }
-    config["ignition"]["version"] = version.to_string().into();
-    Ok(config)
 }

@@ -4,7 +4,9 @@
 
 mod accept;
 mod build;
+mod convert;
 mod gate;
+mod renew;
 mod reports;
 mod server;
 

@@ -13,21 +13,20 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::reports::{self, REPORT_LIMIT};
-use super::{Parts, build, negotiate, presented};
+use super::{Parts, build, negotiate, presented, renew};
 use crate::client::{Client, Error};
+use crate::clock::Clock;
 use crate::http::{self, Body, Peer, empty, respond};
 use crate::kubeconfig::{Credential, Kubeconfig};
 use crate::layout::Layout;
-use crate::names::{
-    BOOTSTRAP_TOKEN_SECRET, MCO_NAMESPACE, MCS_CA, MCS_ENDPOINT, MCS_SERVED, PRE_NAME_ANNOTATION,
-};
+use crate::names::{BOOTSTRAP_TOKEN_SECRET, MCO_NAMESPACE, MCS_SERVED, PRE_NAME_ANNOTATION};
 use crate::tokens::{self, Presented, Verdict};
-use crate::{certs, stamp, tls};
+use crate::{certs, stamp};
 
 /// How to run the MCS.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Only for the port of last time.
+    /// For the port of last time, and for the CA bundle that people read.
     pub layout: Layout,
     /// Where to listen.
     pub listen: SocketAddr,
@@ -35,14 +34,14 @@ pub struct Options {
     pub names: Vec<String>,
     /// Ask for a token, where the cluster has tokens at all.
     pub gate: bool,
+    /// Where the time is from.
+    pub clock: Clock,
 }
 
 /// A running MCS.
 pub struct Running {
     /// `https://host:port`.
     pub url: String,
-    /// The CA bundle that pointers carry, PEM.
-    pub bundle: String,
     /// Ends after the stop signal.
     pub task: JoinHandle<()>,
 }
@@ -50,39 +49,39 @@ pub struct Running {
 struct Server {
     client: Client,
     gate: bool,
+    clock: Clock,
     /// When each rendered config was last noted as served: noted once an hour, not at each request.
     noted: Mutex<BTreeMap<String, OffsetDateTime>>,
 }
 
 /// Starts it: when this returns, requests are answered.
 pub async fn start(options: Options, client: Client, stop: watch::Receiver<bool>) -> anyhow::Result<Running> {
-    let pair =
-        certs::ensure_mcs(&client, &options.names).await.context("cannot get the serving certificate")?;
-    let config = tls::server(&pair, None)?;
+    let now = options.clock.now();
+    let held = certs::settle(&client, Some(&options.names), now)
+        .await
+        .context("cannot get the serving certificate")?;
+    let (sender, tls) = watch::channel(renew::config(&held)?);
     let (listener, address) = crate::serve::bind(&options.layout, "mcs", options.listen).await?;
     let url = crate::serve::url(&options.names, address);
-    publish(&client, &url).await.context("cannot publish the MCS's URL")?;
-    let ca = client.get(&format!("/api/v1/namespaces/{MCO_NAMESPACE}/configmaps/{MCS_CA}")).await?;
-    let bundle = ca["data"]["ca-bundle.crt"].as_str().unwrap_or_default().to_owned();
-    let server = Arc::new(Server { client, gate: options.gate, noted: Mutex::default() });
-    let (_, tls) = watch::channel(config);
-    let task = tokio::spawn(http::serve(listener, tls, stop, move |request, peer| {
+    renew::publish(&options, &client, &url, &held).await.context("cannot publish the MCS's URL")?;
+    let server = Arc::new(Server {
+        client: client.clone(),
+        gate: options.gate,
+        clock: options.clock.clone(),
+        noted: Mutex::default(),
+    });
+    let serving = http::serve(listener, tls, stop, move |request, peer| {
         let server = Arc::clone(&server);
         async move { server.answer(request, peer).await }
-    }));
-    Ok(Running { url, bundle, task })
-}
-
-async fn publish(client: &Client, url: &str) -> Result<(), Error> {
-    let collection = format!("/api/v1/namespaces/{MCO_NAMESPACE}/configmaps");
-    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": MCS_ENDPOINT}, "data": {"url": url}});
-    match client.post(&collection, &object).await {
-        Err(Error::Status { code: 409, .. }) => client
-            .merge(&format!("{collection}/{MCS_ENDPOINT}"), &json!({"data": {"url": url}}))
-            .await
-            .map(|_| ()),
-        other => other.map(|_| ()),
-    }
+    });
+    let renewing = renew::run(options, client, url.clone(), sender, held, now);
+    let task = tokio::spawn(async move {
+        tokio::select! {
+            () = serving => {}
+            () = renewing => {}
+        }
+    });
+    Ok(Running { url, task })
 }
 
 /// A refusal or failure on the way to a config: the status, and the log's word for it.
@@ -222,15 +221,14 @@ impl Server {
             Err(Error::Status { code: 404, .. }) => return Ok("no tokens in this cluster".to_owned()),
             other => other?,
         };
-        let (status, why) =
-            match tokens::judge(&tokens::records(&secret), &shown, pool, OffsetDateTime::now_utc()) {
-                Verdict::Admitted { id } => return Ok(format!("token {id}")),
-                Verdict::WrongPool => (StatusCode::FORBIDDEN, "a token for another pool"),
-                Verdict::Missing => (StatusCode::UNAUTHORIZED, "no token"),
-                Verdict::Malformed => (StatusCode::UNAUTHORIZED, "not one token"),
-                Verdict::Unknown => (StatusCode::UNAUTHORIZED, "an unknown token"),
-                Verdict::Expired => (StatusCode::UNAUTHORIZED, "an expired token"),
-            };
+        let (status, why) = match tokens::judge(&tokens::records(&secret), &shown, pool, self.clock.now()) {
+            Verdict::Admitted { id } => return Ok(format!("token {id}")),
+            Verdict::WrongPool => (StatusCode::FORBIDDEN, "a token for another pool"),
+            Verdict::Missing => (StatusCode::UNAUTHORIZED, "no token"),
+            Verdict::Malformed => (StatusCode::UNAUTHORIZED, "not one token"),
+            Verdict::Unknown => (StatusCode::UNAUTHORIZED, "an unknown token"),
+            Verdict::Expired => (StatusCode::UNAUTHORIZED, "an expired token"),
+        };
         let challenge = match (status, &shown) {
             (StatusCode::UNAUTHORIZED, Presented::Nothing) => Some("Bearer realm=\"machine-config-server\""),
             (StatusCode::UNAUTHORIZED, _) => {

@@ -19,8 +19,12 @@ const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 /// After a pass that failed half-way: somebody else was faster, or the API is away.
 const RETRY: Duration = Duration::from_millis(300);
 
-/// Renders for ever.
+/// Renders, and writes user data, for ever.
 pub async fn run(client: Client) {
+    tokio::join!(render_pools(client.clone()), super::userdata::run(client));
+}
+
+async fn render_pools(client: Client) {
     let served = format!(
         "{}?fieldSelector=metadata.name={}",
         served_path().rsplit_once('/').unwrap_or_default().0,

@@ -1,4 +1,5 @@
-//! Owns rendered configs: two per pool, `pre` a part of `post`; the pools' configuration; the read roles.
+//! Owns rendered configs: two per pool, `pre` a part of `post`; the pools' configuration; the read roles; the
+//! user-data Secrets with the pools' pointers.
 //! Given MachineConfigs and pools, gives rendered MachineConfigs.
 //! Never changes an input object.
 
@@ -8,6 +9,7 @@ mod machineconfig;
 mod merge;
 mod pools;
 mod split;
+mod userdata;
 
 pub use controller::run;
 pub use install::install;

@@ -2,7 +2,8 @@
 
 use crate::harness::{Cluster, IGNITION_3_5, machine_config};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use oneboot_cluster::tokens::{Presented, Record, Verdict, judge};
+use oneboot_cluster::clock::Clock;
+use oneboot_cluster::tokens::{Presented, Record, Verdict, Wish, issue, judge};
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
 
@@ -82,20 +83,23 @@ async fn an_expired_token_is_refused_and_an_unreadable_end_has_passed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rotation_keeps_the_previous_token_for_its_grace_only() {
-    let cluster = with_worker_config().await;
-    let rotate = |grace| oneboot_cluster::tokens::Wish {
-        pool: Some("worker".into()),
-        node: None,
-        ttl: Duration::hours(1),
-        grace: Some(grace),
-    };
-    let first = cluster.token(Some("worker")).await;
-    let second = oneboot_cluster::tokens::issue(&cluster.admin, &rotate(Duration::minutes(5))).await.unwrap();
+    let start = OffsetDateTime::now_utc().replace_nanosecond(0).unwrap(); // ends are stored in whole seconds
+    let set = tokio::sync::watch::Sender::new(start);
+    let cluster = Cluster::with(|options| options.clock = Clock::set_by(set.subscribe())).await;
+    cluster.apply(&[machine_config("00-worker", "worker", true, "/etc/a", "a")]).await.unwrap();
+    let rotate =
+        |grace| Wish { pool: Some("worker".into()), node: None, ttl: Duration::hours(1), grace: Some(grace) };
+    let first = issue(&cluster.admin, &Wish { grace: None, ..rotate(Duration::ZERO) }, start).await.unwrap();
+    let second = issue(&cluster.admin, &rotate(Duration::minutes(5)), start).await.unwrap();
     assert_eq!(cluster.get_config("worker", &first).await.status, 200, "previous, within its grace");
     assert_eq!(cluster.get_config("worker", &second).await.status, 200, "current");
-    let third = oneboot_cluster::tokens::issue(&cluster.admin, &rotate(Duration::ZERO)).await.unwrap();
-    assert_eq!(cluster.get_config("worker", &second).await.status, 401, "previous, its grace over");
+    let third = issue(&cluster.admin, &rotate(Duration::ZERO), start).await.unwrap();
+    assert_eq!(cluster.get_config("worker", &second).await.status, 401, "previous, without a grace");
     assert_eq!(cluster.get_config("worker", &first).await.status, 200, "the one before keeps its own grace");
+    set.send_replace(start + Duration::minutes(5) - Duration::SECOND);
+    assert_eq!(cluster.get_config("worker", &first).await.status, 200, "the grace's last second");
+    set.send_replace(start + Duration::minutes(5));
+    assert_eq!(cluster.get_config("worker", &first).await.status, 401, "its grace is over");
     assert_eq!(cluster.get_config("worker", &third).await.status, 200, "current");
 }
 

@@ -44,6 +44,8 @@ pub(crate) fn options(dir: &Path) -> Options {
         approve: true,
         no_token: false,
         extended: false,
+        signer_waits: std::time::Duration::from_secs(60), // a binding that does not come is a failure, not a delay
+        clock: oneboot_cluster::clock::Clock::default(),
     }
 }
 
@@ -124,7 +126,7 @@ impl Cluster {
             ttl: time::Duration::hours(1),
             grace: None,
         };
-        oneboot_cluster::tokens::issue(&self.admin, &wish).await.unwrap()
+        oneboot_cluster::tokens::issue(&self.admin, &wish, time::OffsetDateTime::now_utc()).await.unwrap()
     }
 
     /// A node of a pool: Machine, CSR, approval, certificate. What it can do afterwards is its client.

@@ -5,8 +5,13 @@
 mod accept;
 mod api;
 mod approver;
+mod certs;
+mod commands;
+mod faults;
 mod gate;
 mod harness;
+mod kubectl;
+mod lifecycle;
 mod nodes;
 mod program;
 mod renderer;

@@ -1,8 +1,10 @@
 //! What a node may and may not do: RBAC, the node authorizer, `NodeRestriction`, its own CSRs.
 
 use crate::harness::{CSRS, Cluster, MCO, csr_object, machine_config, node_csr, wait_for};
+use oneboot_cluster::certs::Pair;
 use oneboot_cluster::client::{Client, Error};
 use oneboot_cluster::kubeconfig::Credential;
+use oneboot_cluster::serve::Part;
 use serde_json::{Value, json};
 
 async fn status_of(client: &Client, path: &str) -> u16 {
@@ -223,6 +225,45 @@ async fn whoever_approves_the_binding_is_there_first() {
     assert_eq!(binding["subjects"][0]["name"], "system:node:node1");
     let approved = cluster.admin.get(&format!("{CSRS}/{name}")).await.unwrap();
     assert!(version(&binding) < version(&approved));
+}
+
+/// Writes an approval straight to the API, as `kubectl certificate approve` does.
+async fn approve_directly(cluster: &Cluster, name: &str) {
+    let mut csr = cluster.admin.get(&format!("{CSRS}/{name}")).await.unwrap();
+    csr["status"]["conditions"] =
+        json!([{"type": "Approved", "status": "True", "reason": "KubectlApprove", "message": "by hand"}]);
+    cluster.admin.put(&format!("{CSRS}/{name}/approval"), &csr).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approval_past_the_approver_is_signed_after_the_binding() {
+    let cluster = Cluster::with(|options| options.approve = false).await;
+    cluster.apply(&[machine_config("00-worker", "worker", true, "/etc/a", "a")]).await.unwrap();
+    oneboot_cluster::cmd::machine_add(&cluster.admin, "node1", "worker").await.unwrap();
+    let (csr, key) = node_csr("node1");
+    let filed = cluster.bootstrapper().await.post(CSRS, &csr_object(&csr)).await.unwrap();
+    let name = filed["metadata"]["name"].as_str().unwrap();
+    approve_directly(&cluster, name).await;
+    let certificate = cluster.certificate(name).await;
+    let node = cluster.as_who(Credential::Certificate(Pair { certificate, key }));
+    let pool = node.get(&format!("{MCO}/machineconfigpools/worker")).await.unwrap();
+    let own = pool["spec"]["configuration"]["name"].as_str().unwrap();
+    assert_eq!(status_of(&node, &format!("{MCO}/machineconfigs/{own}")).await, 200, "its first request");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signer_without_an_approver_waits_only_so_long() {
+    let cluster = Cluster::with(|options| {
+        options.only = vec![Part::Api];
+        options.signer_waits = std::time::Duration::from_millis(300);
+    })
+    .await;
+    let filed = cluster.bootstrapper().await.post(CSRS, &csr_object(&node_csr("node1").0)).await.unwrap();
+    let name = filed["metadata"]["name"].as_str().unwrap();
+    let began = std::time::Instant::now();
+    approve_directly(&cluster, name).await;
+    cluster.certificate(name).await;
+    assert!(began.elapsed() >= std::time::Duration::from_millis(300), "not before its time");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,16 +4,16 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_oneboot-cluster");
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_oneboot-cluster");
 
 /// A `serve` that has said `ready`.
-struct Serving {
-    child: Child,
-    lines: Vec<String>,
+pub(crate) struct Serving {
+    pub(crate) child: Child,
+    pub(crate) lines: Vec<String>,
 }
 
 impl Serving {
-    fn start(dir: &Path, more: &[&str]) -> Self {
+    pub(crate) fn start(dir: &Path, more: &[&str]) -> Self {
         let mut child = Command::new(PROGRAM)
             .args(["serve", "--api", "127.0.0.1:0", "--mcs", "127.0.0.1:0", "--dir"])
             .arg(dir)
@@ -33,7 +33,7 @@ impl Serving {
         panic!("serve ended before it was ready: {:?}", child.wait());
     }
 
-    fn terminate(mut self) -> std::process::ExitStatus {
+    pub(crate) fn terminate(mut self) -> std::process::ExitStatus {
         Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
         self.child.wait().unwrap()
     }
@@ -46,7 +46,7 @@ impl Drop for Serving {
     }
 }
 
-fn run(dir: &Path, arguments: &[&str], input: &str) -> Output {
+pub(crate) fn run(dir: &Path, arguments: &[&str], input: &str) -> Output {
     let mut child = Command::new(PROGRAM)
         .args(arguments)
         .arg("--dir")
@@ -60,11 +60,11 @@ fn run(dir: &Path, arguments: &[&str], input: &str) -> Output {
     child.wait_with_output().unwrap()
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-const CONFIG: &str = "
+pub(crate) const CONFIG: &str = "
 apiVersion: machineconfiguration.openshift.io/v1
 kind: MachineConfig
 metadata: {name: 99-worker, labels: {machineconfiguration.openshift.io/role: worker}}
@@ -139,6 +139,13 @@ fn parts_as_separate_processes() {
     let alone = run(&dir, &["pointer"], "");
     assert_eq!(alone.status.code(), Some(78), "{}", text(&alone.stderr));
     assert!(text(&alone.stderr).contains("oneboot-cluster serve"), "says what to type");
+    let nothing = run(&dir, &["certs", "rotate"], "");
+    assert_eq!(nothing.status.code(), Some(78), "{}", text(&nothing.stderr));
+    assert!(
+        text(&nothing.stderr).contains("no machine config server has run yet"),
+        "{}",
+        text(&nothing.stderr)
+    );
     let _mcs = Serving::start(&dir, &["--only", "mcs"]);
     let _renderer = Serving::start(&dir, &["--only", "renderer"]);
     let applied = run(&dir, &["apply", "-f", "-"], CONFIG);

@@ -35,8 +35,8 @@ impl Journey {
         use std::fmt::Write as _;
 
         let mut line = format!(
-            "{}: {}, {} files laid down before approval, {} files written live, {} reboots ({})",
-            self.node, self.state, self.laid_down, self.written, self.reboots, self.config
+            "{}: {}, {} files laid down before approval, {} files written live, {} reboots",
+            self.node, self.state, self.laid_down, self.written, self.reboots
         );
         if let Some(kind) = &self.needed {
             // A scratch root has nothing to reboot, and a demo that kept quiet about it would be a lie.

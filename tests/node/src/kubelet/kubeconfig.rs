@@ -64,7 +64,7 @@ pub(super) fn read_bootstrap(root: &Path) -> anyhow::Result<Bootstrap> {
     let path = root.join(BOOTSTRAP);
     let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     // The parser's message may quote the file, and the file holds a token: only the place is passed on.
-    let config: Kubeconfig = serde_yaml_ng::from_str(&text).map_err(|e| {
+    let config: Kubeconfig = serde_norway::from_str(&text).map_err(|e| {
         anyhow::anyhow!(
             "{} is not a kubeconfig with a token (at {:?})",
             path.display(),
