@@ -27,6 +27,11 @@ impl Notifier {
         self.ready = true;
     }
 
+    /// Whether they may start.
+    pub fn is_released(&self) -> bool {
+        self.ready
+    }
+
     /// This is what the service does.
     pub fn say(&self, line: &str) {
         let ready = self.ready.then_some(NotifyState::Ready);

@@ -65,6 +65,12 @@ pub struct Record {
     /// The reboot that the desired configuration needs or has had; there until another one is desired.
     #[serde(default)]
     pub reboot: Option<Due>,
+    /// What was done about a certificate in the kubelet's place, in the boot that it names.
+    #[serde(default)]
+    pub enrolling: Option<Enrolling>,
+    /// The certificate may be one that this agent has asked for.
+    #[serde(default)]
+    pub enrolled: bool,
     /// Userspaces of this boot before the one in which the record was last written, where systemd counts them.
     #[serde(default)]
     pub soft_reboots: Option<u32>,
@@ -74,6 +80,19 @@ pub struct Record {
     /// What happened when, oldest first.
     #[serde(default)]
     pub history: Vec<Entry>,
+}
+
+/// How long and how often a certificate was asked for in the kubelet's place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Enrolling {
+    /// In which boot: another one begins anew.
+    pub boot_id: String,
+    /// When that began, microseconds since the kernel of that boot started (`CLOCK_BOOTTIME`).
+    pub since_us: u64,
+    /// Requests that were filed, or about to be.
+    pub requests: u32,
+    /// It has come to nothing, and the kubelet asks for itself.
+    pub over: bool,
 }
 
 /// What the cluster said about the desired configuration.
@@ -137,6 +156,8 @@ impl Record {
             files_written: 0,
             reboot_needed: None,
             reboot: None,
+            enrolling: None,
+            enrolled: false,
             soft_reboots: None,
             basis: Basis::default(),
             history: Vec::new(),
@@ -192,6 +213,11 @@ impl Record {
 /// Whether this node has settled once.
 pub fn is_settled(root: &Root) -> Result<bool, Error> {
     Ok(root.lstat(paths::SETTLED)?.is_some())
+}
+
+/// Whether this node has settled at this configuration and has been handed over: the marker is the last thing written.
+pub fn is_settled_at(root: &Root, config: &str) -> Result<bool, Error> {
+    Ok(root.read(paths::SETTLED)?.is_some_and(|marker| marker == format!("{config}\n").as_bytes()))
 }
 
 /// From now on a change here is a member's change.
@@ -268,5 +294,7 @@ mod tests {
         root.mkdir_all(paths::STATE_DIR, 0o700).unwrap();
         mark_settled(&root, "rendered-worker-1").unwrap();
         assert!(is_settled(&root).unwrap());
+        assert!(is_settled_at(&root, "rendered-worker-1").unwrap());
+        assert!(!is_settled_at(&root, "rendered-worker-2").unwrap(), "that was another time");
     }
 }

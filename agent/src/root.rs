@@ -41,6 +41,8 @@ impl Error {
 }
 
 /// Where SELinux keeps labels.
+/// How a name ends that is written and not there yet.
+pub(crate) const TEMPORARY: &str = ".oneboot-new";
 const LABEL: &str = "security.selinux";
 /// Longest label: a page, the kernel's own limit for writing one through /proc.
 const LABEL_MAX: usize = 4096;
@@ -243,7 +245,7 @@ impl Root {
 
     /// Writes a file so that its name never stands for half of it: temporary name, `fsync`, rename. The parent must exist.
     pub fn write_atomic(&self, path: &str, bytes: &[u8], mode: u32) -> Result<()> {
-        let temp = format!("{path}.oneboot-new");
+        let temp = temporary(path);
         self.remove(&temp)?;
         let file = self.create(&temp, mode)?;
         let written = (&file).write_all(bytes).and_then(|()| fsync(&file).map_err(io::Error::from));
@@ -299,7 +301,11 @@ impl Root {
             return Ok(());
         }
         self.mkdir_all(split(path).0, mode)?;
-        self.mkdir(path, mode)
+        match self.mkdir(path, mode) {
+            // Somebody else has made it since (systemd-tmpfiles and the kubelet make the same ones): theirs is as good.
+            Err(e) if e.is(Errno::EEXIST) && self.list_exists(path)? => Ok(()),
+            made => made,
+        }
     }
 
     /// Sets the mode of a directory.
@@ -439,6 +445,11 @@ impl Root {
     }
 }
 
+/// Where a file is written before it takes its name.
+pub(crate) fn temporary(path: &str) -> String {
+    format!("{path}{TEMPORARY}")
+}
+
 fn fail(op: &'static str, path: &str, source: io::Error) -> Error {
     Error { op, path: path.to_owned(), source }
 }
@@ -466,4 +477,38 @@ pub fn split(path: &str) -> (&str, &str) {
 /// Whether a name ends in this extension, case and all, as systemd and TOML folders take it.
 pub fn has_extension(name: &str, extension: &str) -> bool {
     name.rsplit_once('.').is_some_and(|(stem, found)| !stem.is_empty() && found == extension)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_somebody_else_makes_at_the_same_moment_is_as_good() {
+        /// Without the care for it, a few dozen rounds are enough on any machine.
+        const ROUNDS: usize = 500;
+
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        let both = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..ROUNDS {
+                    both.wait();
+                    std::fs::create_dir_all(dir.path().join(format!("{round}/a/b"))).unwrap();
+                }
+            });
+            let made: Vec<_> = (0..ROUNDS)
+                .map(|round| {
+                    both.wait();
+                    root.mkdir_all(&format!("/{round}/a/b"), 0o755)
+                })
+                .collect();
+            for made in made {
+                made.unwrap();
+            }
+        });
+        root.create("/file", 0o600).unwrap();
+        assert!(root.mkdir_all("/file", 0o755).unwrap_err().is(Errno::ENOTDIR), "a file in its place is not");
+    }
 }

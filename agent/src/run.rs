@@ -15,12 +15,10 @@ use crate::{
     apply::{self, Restored},
     approval::{self, Notice},
     clock::{Clock, rfc3339},
-    config::{Join, Settings},
-    csr::Word,
+    config::Settings,
     desired::DESIRED_CONFIG,
-    enroll, identity,
+    identity,
     node::Keeper,
-    nodename,
     notify::Notifier,
     plan::Disruption,
     pull::{self, Hindrance, PoolNames, Pulled},
@@ -36,6 +34,7 @@ use crate::{
 };
 
 mod change;
+mod enrolling;
 
 /// A role binding follows an approval within seconds (design 5, "Approver"); what is refused for longer is missing.
 const BINDINGS_LAG_MICROSECONDS: u64 = 30_000_000;
@@ -116,8 +115,6 @@ struct Run<'a> {
     setback: Option<String>,
     /// What the plan costs.
     cost: Disruption,
-    /// The certificate is this run's own.
-    enrolled: bool,
     notify: Notifier,
 }
 
@@ -129,11 +126,8 @@ pub fn run(given: Given<'_>) -> Result<Ending, Error> {
     let mut record = Record::read(&given.root)?.unwrap_or_else(|| Record::new(boot.id.clone(), now));
     let rebooted = record.boot() != boot;
     (record.boot_id, record.soft_reboots) = (boot.id, boot.soft_reboots);
-    let mut notify = Notifier::from_environment();
+    let notify = Notifier::from_environment();
     notify.waiting();
-    if given.settings.join.value == Join::Wait {
-        notify.release();
-    }
     let mut run = Run {
         given,
         record,
@@ -146,12 +140,15 @@ pub fn run(given: Given<'_>) -> Result<Ending, Error> {
         live: false,
         setback: None,
         cost: Disruption::None,
-        enrolled: false,
         notify,
     };
     run.recover()?;
+    settle::sweep(&run.given.root)?;
+    run.begin_enrolling()?;
 
-    let mut work = VecDeque::from(run.step(Event::Started { rebooted })?);
+    let desired = run.record.desired.as_deref().unwrap_or_default();
+    let handed_over = record::is_settled_at(&run.given.root, desired)?;
+    let mut work = VecDeque::from(run.step(Event::Started { rebooted, handed_over })?);
     while let Some(effect) = work.pop_front() {
         match run.perform(effect)? {
             Done::Nothing => {}
@@ -177,7 +174,7 @@ impl Run<'_> {
         self.reason = None;
         // An enrolling agent is in front of the kubelet until the tree is right, or a person has to come first.
         if !matches!(state, State::Waiting | State::Approved | State::Pulled | State::Planned) {
-            self.notify.release();
+            self.let_go()?;
         }
         let note = match &state {
             State::Approved => self.record.node.clone(),
@@ -224,7 +221,7 @@ impl Run<'_> {
         Ok(match effect {
             Effect::AwaitApproval => Done::Event(self.await_approval()?),
             Effect::Cordon => {
-                self.keep_node()?;
+                self.keep_node(self.given.settings.cordon.value)?;
                 Done::Nothing
             }
             Effect::Pull => Done::Event(self.pull()?),
@@ -255,9 +252,7 @@ impl Run<'_> {
     }
 
     fn await_approval(&mut self) -> Result<Event, Error> {
-        if self.given.settings.join.value == Join::Enroll {
-            self.enroll()?;
-        }
+        self.enroll()?;
         let heard = approval::listen(&self.given.root, &self.given.clock, self.report.address())
             .map_err(|source| Error::System { what: "start a thread", source })?;
         loop {
@@ -282,40 +277,6 @@ impl Run<'_> {
         }
     }
 
-    /// Asks for the certificate in the kubelet's place. Whatever comes of it, what follows is to wait for the file.
-    fn enroll(&mut self) -> Result<(), Error> {
-        let root = self.given.root.clone();
-        let now = self.given.clock.wall_seconds();
-        if matches!(identity::node_pair(&root, now), Ok(Some(_))) {
-            return Ok(());
-        }
-        let Some(node) = nodename::of(&root)? else {
-            self.notify.release();
-            return self.because(Word::NoName.to_string());
-        };
-        let load = {
-            let root = root.clone();
-            move || identity::bootstrap(&root)
-        };
-        let mut session = Session::new(load, self.report.address(), self.given.clock.clone());
-        let timeout = self.given.settings.enroll_timeout.value;
-        let mut told = Ok(());
-        let enrolled = enroll::enroll(&mut session, &root, &node, timeout, |word| {
-            if told.is_ok() {
-                told = self.because(word.to_string());
-            }
-        });
-        told?;
-        match enrolled {
-            Ok(()) => self.enrolled = true,
-            Err(error) => {
-                self.notify.release();
-                self.because(apply::chain(&error))?;
-            }
-        }
-        Ok(())
-    }
-
     /// A session with the node's own identity, read again whenever its files change.
     fn node_session(&self) -> Session {
         let (root, clock) = (self.given.root.clone(), self.given.clock.clone());
@@ -332,11 +293,14 @@ impl Run<'_> {
         self.record.node.clone().unwrap_or_default()
     }
 
-    fn keep_node(&mut self) -> Result<(), Error> {
+    fn keep_node(&mut self, cordon: bool) -> Result<(), Error> {
         if self.keeper.is_none() {
-            let cordon = self.given.settings.cordon.value;
-            let keeper = Keeper::start(self.node(), cordon, self.node_session(), self.node_session());
-            self.keeper = Some(keeper.map_err(|source| Error::System { what: "start a thread", source })?);
+            let keeper = Keeper::start(self.node(), cordon, self.node_session(), self.node_session())
+                .map_err(|source| Error::System { what: "start a thread", source })?;
+            // Everything that was said before it came.
+            let status = Status::new(&self.record, self.reason.as_deref());
+            keeper.say(&status.state.to_string(), status.reason.as_deref().unwrap_or_default());
+            self.keeper = Some(keeper);
         }
         Ok(())
     }
@@ -363,6 +327,7 @@ impl Run<'_> {
                 Err(hindrance) => {
                     failures += 1;
                     self.hindered(&hindrance, started)?;
+                    self.expire()?;
                     match &hindrance {
                         Hindrance::Trouble(trouble) => session.pause(trouble, failures),
                         _ => session.pause_slowly(failures),
@@ -408,22 +373,17 @@ impl Run<'_> {
         Ok(Event::Pulled)
     }
 
+    /// Hands over, and notes that only when it is done: until then every start comes here again.
     fn settle(&mut self) -> Result<(), Error> {
         let config = self.record.desired.clone().unwrap_or_default();
-        settle::mark(&self.given.root, &config)?;
-        if self.enrolled {
-            let kubelet = nodename::of(&self.given.root)?;
-            let renamed = enroll::discard_if_renamed(&self.given.root, &self.node(), kubelet.as_deref())?;
-            if let Some(what) = renamed {
-                tracing::warn!("{what}");
-            }
-        }
         let mcd_present = settle::mcd_present(&self.given.root, self.given.settings.mcd.value)?;
+        // There is none after a restart. No cordon: one that is ours has to end now, and MCD may have ended it already.
+        self.keep_node(false)?;
         if let Some(keeper) = self.keeper.take() {
             // A panic in there has been printed; the node is settled all the same.
             let _ = keeper.hand_over(&config, mcd_present).join();
         }
-        Ok(())
+        Ok(settle::mark(&self.given.root, &config)?)
     }
 
     /// Blocks until the cluster says something else than it said when this configuration was refused.

@@ -51,6 +51,19 @@ pub fn mark(root: &Root, config: &str) -> Result<(), record::Error> {
     record::mark_settled(root, config)
 }
 
+/// Removes what a kill in the middle of a write has left under a temporary name: a certificate's holds a key.
+pub fn sweep(root: &Root) -> Result<(), root::Error> {
+    let ours = [paths::STATE, paths::SETTLED, paths::RUN_STATUS, paths::NODE_ANNOTATIONS, paths::KUBECONFIG];
+    let mut left: Vec<_> = ours.iter().map(|path| root::temporary(path)).collect();
+    let pki = root.list(paths::KUBELET_PKI)?;
+    left.extend(
+        pki.iter()
+            .filter(|name| name.ends_with(root::TEMPORARY))
+            .map(|name| format!("{}/{name}", paths::KUBELET_PKI)),
+    );
+    left.iter().try_for_each(|path| root.remove(path).map(drop))
+}
+
 /// A settled node needs no provisioning token any more, and systemd imports it again at every boot (design 3.2).
 pub fn forget_token(root: &Root) {
     // The node is settled either way: what is left is readable by root only, and expires.

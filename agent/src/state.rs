@@ -106,6 +106,8 @@ pub enum Event {
     Started {
         /// The machine has booted since the state was written.
         rebooted: bool,
+        /// The hand-over of a settled node has been carried out, completely.
+        handed_over: bool,
     },
     /// A valid client certificate and its key are in place.
     Certified,
@@ -193,8 +195,12 @@ pub fn next(state: &State, event: Event) -> Result<(State, Vec<Effect>), Illegal
     Ok(match (state, event) {
         // What was pulled and planned lived in memory: after a restart it is read and compared again, which finds
         // whatever was already done. Only what must not be tried twice in one boot survives as it was.
-        (State::Settled, Event::Started { .. }) => (State::Settled, vec![]),
-        (State::RolledBack { .. }, Event::Started { rebooted: false }) => (state.clone(), vec![AwaitChange]),
+        // A hand-over is asked for until it is done: a kill, or an API that is gone, comes between the state and it.
+        (State::Settled, Event::Started { handed_over: true, .. }) => (State::Settled, vec![]),
+        (State::Settled, Event::Started { handed_over: false, .. }) => (State::Settled, vec![Settle]),
+        (State::RolledBack { .. }, Event::Started { rebooted: false, .. }) => {
+            (state.clone(), vec![AwaitChange])
+        }
         (_, Event::Started { .. }) => (State::Waiting, vec![AwaitApproval]),
 
         (State::Waiting | State::Blocked { until: Until::Approved, .. }, Event::Certified) => {
@@ -257,8 +263,9 @@ mod tests {
     fn every_event() -> Vec<Event> {
         let reason = || "new".to_owned();
         vec![
-            Event::Started { rebooted: false },
-            Event::Started { rebooted: true },
+            Event::Started { rebooted: false, handed_over: true },
+            Event::Started { rebooted: false, handed_over: false },
+            Event::Started { rebooted: true, handed_over: true },
             Event::Certified,
             Event::Denied { reason: reason() },
             Event::Refiled,
@@ -278,8 +285,9 @@ mod tests {
     /// The label of an event in the diagram: what a person would call it, without what it carries.
     fn label(event: &Event) -> &'static str {
         match event {
-            Event::Started { rebooted: false } => "started",
-            Event::Started { rebooted: true } => "started after a reboot",
+            Event::Started { rebooted: false, handed_over: true } => "started",
+            Event::Started { rebooted: false, handed_over: false } => "started in the middle",
+            Event::Started { rebooted: true, .. } => "started after a reboot",
             Event::Certified => "certified",
             Event::Denied { .. } => "denied",
             Event::Refiled => "filed again",
@@ -334,7 +342,7 @@ mod tests {
         let mut state = State::Waiting;
         let mut work = Vec::new();
         for event in [
-            Event::Started { rebooted: false },
+            Event::Started { rebooted: false, handed_over: false },
             Event::Certified,
             Event::Pulled,
             Event::Planned,
@@ -363,12 +371,15 @@ mod tests {
     #[test]
     fn after_a_start_only_a_settled_or_just_rolled_back_node_does_not_begin_anew() {
         for state in every_state() {
-            for rebooted in [false, true] {
+            for (rebooted, handed_over) in [(false, false), (false, true), (true, false), (true, true)] {
                 let (to, effects) =
-                    next(&state, Event::Started { rebooted }).expect("a start is always legal");
-                match (&state, rebooted) {
-                    (State::Settled, _) => assert_eq!((to, effects), (State::Settled, vec![])),
-                    (State::RolledBack { .. }, false) => {
+                    next(&state, Event::Started { rebooted, handed_over }).expect("a start is always legal");
+                match (&state, rebooted, handed_over) {
+                    (State::Settled, _, true) => assert_eq!((to, effects), (State::Settled, vec![])),
+                    (State::Settled, _, false) => {
+                        assert_eq!((to, effects), (State::Settled, vec![Effect::Settle]));
+                    }
+                    (State::RolledBack { .. }, false, _) => {
                         assert_eq!((to, effects), (state.clone(), vec![Effect::AwaitChange]));
                     }
                     _ => assert_eq!((to, effects), (State::Waiting, vec![Effect::AwaitApproval])),
@@ -388,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn apply_and_settle_are_asked_for_in_one_place_only() {
+    fn apply_and_settle_are_asked_for_in_one_place_only_and_settle_until_it_is_done() {
         for effect in [Effect::Apply, Effect::LayDown, Effect::Settle, Effect::Reboot] {
             let asked: Vec<_> = every_state()
                 .into_iter()
@@ -397,12 +408,14 @@ mod tests {
                 .map(|(s, e)| (s.name(), label(&e)))
                 .collect();
             let expected = match effect {
-                Effect::Apply => (Name::Pulled, "planned"),
-                Effect::LayDown => (Name::Planned, "live actions failed"),
-                Effect::Settle => (Name::Applied, "verified"),
-                _ => (Name::Applied, "verified, reboot needed"),
+                Effect::Apply => vec![(Name::Pulled, "planned")],
+                Effect::LayDown => vec![(Name::Planned, "live actions failed")],
+                Effect::Settle => {
+                    vec![(Name::Applied, "verified"), (Name::Settled, "started in the middle")]
+                }
+                _ => vec![(Name::Applied, "verified, reboot needed")],
             };
-            assert_eq!(asked, [expected]);
+            assert_eq!(asked, expected);
         }
     }
 

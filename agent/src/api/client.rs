@@ -33,6 +33,8 @@ const BODY_LIMIT: u64 = 16 << 20;
 const ANSWER: Duration = Duration::from_secs(30);
 /// A path that does not even connect in this time goes nowhere.
 const CONNECT: Duration = Duration::from_secs(10);
+/// How much later than asked for the end of a watch may arrive before its connection counts as dead.
+const END_LATE: Duration = ANSWER;
 /// A watch with nothing to say is ended by the server after its own maximum, one hour (`--min-request-timeout`, doubled
 /// at random); silence beyond that is a connection that died without a word.
 const WATCH_SILENCE: Duration = Duration::from_secs(65 * 60);
@@ -129,7 +131,9 @@ impl Client {
         if let Some(seconds) = query.timeout_seconds {
             path = format!("{path}&timeoutSeconds={seconds}");
         }
-        match self.send(&ask, "GET", &path, Some(WATCH_SILENCE)) {
+        let silence =
+            query.timeout_seconds.map_or(WATCH_SILENCE, |s| Duration::from_secs(s.into()) + END_LATE);
+        match self.send(&ask, "GET", &path, Some(silence)) {
             Ok(answer) => Ok(BufReader::new(answer.into_body().into_with_config().limit(u64::MAX).reader())),
             Err(failure) => Err(ApiError { ask, failure }),
         }

@@ -9,6 +9,7 @@ mod idle;
 mod live;
 mod node;
 mod process;
+mod restart;
 mod run;
 mod service;
 mod support;

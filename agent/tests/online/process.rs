@@ -13,10 +13,10 @@ use crate::{
 };
 
 /// The binary, told that systemd listens and expects signs of life. Killed with the test.
-struct Service(Child);
+pub(crate) struct Service(pub(crate) Child);
 
 impl Service {
-    fn start(scene: &Scene) -> (Self, UnixDatagram) {
+    pub(crate) fn start(scene: &Scene) -> (Self, UnixDatagram) {
         let path = scene.tree.path("/notify");
         let _ = std::fs::remove_file(&path);
         let socket = UnixDatagram::bind(&path).unwrap();
@@ -43,7 +43,7 @@ impl Drop for Service {
 }
 
 /// Everything that is said until something contains `last`.
-fn heard(socket: &UnixDatagram, last: &str) -> Vec<String> {
+pub(crate) fn heard(socket: &UnixDatagram, last: &str) -> Vec<String> {
     let mut messages = Vec::new();
     loop {
         let mut buffer = [0; 4096];

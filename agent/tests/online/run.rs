@@ -372,8 +372,9 @@ fn the_api_gone_in_the_middle_is_waited_for() {
         Scene::new(&[(config_path(WANTED), Some(rendered(WANTED, "/etc/motd", "welcome"))), registered()])
             .with_seed(WANTED);
     let kubeconfig = std::fs::read_to_string(scene.tree.path(paths::KUBECONFIG)).unwrap();
-    // A port of our own that nobody listens on any more: the API as it looks while it is down.
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    // The API as it looks while it is down. A port that was free a moment ago may be another test's by now; the kernel
+    // gives nobody this one.
+    let gone = 1;
     scene.tree.write(
         paths::KUBECONFIG,
         kubeconfig.replace(&scene.server.url, &format!("https://127.0.0.1:{gone}")),

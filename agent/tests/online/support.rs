@@ -155,14 +155,25 @@ impl Tree {
         );
     }
 
-    /// Blocks until a file that is renamed into place says what is awaited.
+    /// Blocks until a file that is renamed into place says what is awaited; fails after a minute without a rename.
     pub(crate) fn wait_until(&self, path: &str, said: impl Fn() -> bool) {
-        use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+        use nix::{
+            poll::{PollFd, PollFlags, PollTimeout, poll},
+            sys::inotify::{AddWatchFlags, InitFlags, Inotify},
+        };
+        use std::os::fd::AsFd;
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC).unwrap();
         let path = self.path(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         inotify.add_watch(path.parent().unwrap(), AddWatchFlags::IN_MOVED_TO).unwrap();
         while !said() {
+            // Far beyond anything a passing test needs: it only keeps a failing one from hanging.
+            let mut fds = [PollFd::new(inotify.as_fd(), PollFlags::POLLIN)];
+            assert!(
+                poll(&mut fds, PollTimeout::from(60_000_u16)).unwrap() > 0,
+                "{} says nothing",
+                path.display()
+            );
             inotify.read_events().unwrap();
         }
     }
