@@ -1,6 +1,6 @@
 //! Owns: the processes a run starts, and their logs.
 //! Given programs and arguments, gives finished runs with their output, or children whose lines arrive as they are printed.
-//! Never: leaves a child behind: dropping one ends it, by its own pid.
+//! Never: leaves a child behind: dropping one ends it, by its own pid, and the kernel does when this process is killed.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -45,13 +45,23 @@ impl Programs {
 
     /// A command for one program, with no standard input and nothing of ours in its environment that could stand in for a file.
     pub fn command(&self, name: &str) -> Command {
-        let mut command = Command::new(self.path(name));
+        let mut command = tied(&self.path(name));
         command.stdin(Stdio::null());
         for inherited in ["NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY", "KUBECONFIG"] {
             command.env_remove(inherited);
         }
         command
     }
+}
+
+/// A command whose process is killed when the thread that started it is gone, also if that has been killed itself. Needs no rights and
+/// no help from the program: `setpriv` (util-linux) asks the kernel for it (`PR_SET_PDEATHSIG`) and becomes the program, under the same pid.
+/// Whoever has lost its parent before it could ask is found by the shell in between, and ends.
+pub fn tied(program: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--", "sh", "-c", r#"[ "$PPID" = "$0" ] && exec "$@""#]);
+    command.arg(std::process::id().to_string()).arg(program);
+    command
 }
 
 /// A process that has ended: its status and all it printed.

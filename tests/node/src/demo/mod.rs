@@ -1,16 +1,21 @@
-//! Owns: `cargo demo`: what is asked for on its command line, and the order of what happens.
-//! Given options, gives a node (or several) taken from its first fetch to Settled against a control plane of its own, told as it goes
+//! Owns: `cargo demo`: what is asked for on its command line, the order of what happens, and the exit code.
+//! Given arguments, gives a node (or several) taken from its first fetch to Settled against a control plane of its own, told as it goes
 //! and as a timeline at the end.
 //! Never: passes anything from one part to the next in memory: each part is a process that sees its files and sockets only.
 
+mod exit;
 mod journey;
 mod progress;
+mod supervise;
 mod timeline;
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::thread;
 
 use anyhow::Context as _;
+use clap::Parser as _;
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
@@ -26,9 +31,11 @@ use self::progress::Progress;
 #[command(
     name = "cargo demo",
     about = "One node from its first fetch to Settled, on loopback, with no reboot",
+    after_help = "Exit codes: 0 every node is Settled; 1 a step failed or a node is not (Blocked, RolledBack), the logs are \
+        kept; 64 unusable arguments, nothing was started; 128+N ended by signal N, nothing is left but --keep's DIR.",
     max_term_width = 110
 )]
-pub struct Options {
+struct Options {
     /// Print one JSON object on standard output instead of the timeline.
     #[arg(long)]
     json: bool,
@@ -44,13 +51,44 @@ pub struct Options {
     /// How many nodes go through at the same time.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     nodes: u16,
+    /// Where everything but the kept root is; whoever gives it removes it.
+    #[arg(long, value_name = "DIR", hide = true)]
+    scratch: Option<PathBuf>,
 }
 
-/// Runs the demo.
-///
-/// # Errors
-/// With the step that failed, what the program of that step printed last, and where the logs are.
-pub fn run(options: &Options) -> anyhow::Result<()> {
+/// Arguments, the program's name first -> exit code.
+pub fn main(mut arguments: Vec<OsString>) -> ExitCode {
+    // `cargo demo -- --json` arrives with the separator still in it, `cargo demo --json` without: both mean the same.
+    if arguments.get(1).is_some_and(|first| first == "--") {
+        arguments.remove(1);
+    }
+    let options = match Options::try_parse_from(&arguments) {
+        Ok(options) => options,
+        Err(error) => {
+            let code = if error.use_stderr() { exit::USAGE } else { 0 };
+            let printed = error.print();
+            return ExitCode::from(if printed.is_err() { exit::FAILURE } else { code });
+        }
+    };
+    let ended = if let Some(scratch) = &options.scratch {
+        run(&options, scratch).map(|()| 0)
+    } else if let Err(why) = usable(&options) {
+        eprintln!("oneboot-journey: {why:#}");
+        return ExitCode::from(exit::USAGE);
+    } else {
+        supervise::run(&arguments[1..])
+    };
+    ended.map_or_else(
+        |error| {
+            eprintln!("oneboot-journey: {error:#}");
+            ExitCode::from(exit::FAILURE)
+        },
+        ExitCode::from,
+    )
+}
+
+/// What can be said against the arguments before anything is started.
+fn usable(options: &Options) -> anyhow::Result<()> {
     if let Some(dir) = &options.keep {
         anyhow::ensure!(
             !dir.exists(),
@@ -58,20 +96,18 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
             dir.display()
         );
     }
-    let progress = Progress::start();
-    let programs = Programs::beside_this()?;
-
-    let scratch =
-        tempfile::Builder::new().prefix("oneboot-demo-").tempdir().context("making a scratch folder")?;
-    let result = go(options, &programs, scratch.path(), &progress);
-    if result.is_err() {
-        // Kept, because the logs are what explains a failure.
-        eprintln!("the logs are in {}", scratch.keep().join("logs").display());
+    for (option, file) in [("--pre", &options.pre), ("--post", &options.post)] {
+        if let Some(file) = file {
+            std::fs::File::open(file).with_context(|| format!("{option} {}", file.display()))?;
+        }
     }
-    result
+    Ok(())
 }
 
-fn go(options: &Options, programs: &Programs, scratch: &Path, progress: &Progress) -> anyhow::Result<()> {
+/// Runs the demo; an error is the step that failed, with what the program of that step printed last.
+fn run(options: &Options, scratch: &Path) -> anyhow::Result<()> {
+    let progress = &Progress::start();
+    let programs = &Programs::beside_this()?;
     let logs = scratch.join("logs");
     std::fs::create_dir(&logs).context("making the log folder")?;
     progress.say("cluster", "starting: API, MCS, renderer, approver");
