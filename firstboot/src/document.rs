@@ -5,7 +5,9 @@
 use crate::outcome::Outcome;
 use crate::secret::Secret;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use std::fmt;
+use std::ops::Range;
 
 /// A version of the Ignition spec, `3.<minor>.0`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,12 +70,25 @@ pub struct Resource {
     pub headers: Vec<(String, Secret<String>)>,
 }
 
+/// A reference to another config.
+#[derive(Clone)]
+pub struct Reference {
+    /// Where it stands, for people.
+    pub slot: Slot,
+    /// Which bytes of the document it is.
+    pub span: Range<usize>,
+    /// What it refers to.
+    pub resource: Resource,
+}
+
 /// What matters here.
 pub struct Document {
     /// `ignition.version`
     pub spec: Spec,
-    /// In the order of the document, `replace` last.
-    pub references: Vec<(Slot, Resource)>,
+    /// In the order in which Ignition goes: `replace` last.
+    pub references: Vec<Reference>,
+    /// Which bytes are the list `ignition.config.merge`.
+    pub merge: Option<Range<usize>>,
     /// `ignition.security.tls.certificateAuthorities`
     pub authorities: Vec<Resource>,
 }
@@ -120,7 +135,7 @@ impl Document {
     pub fn parse(bytes: &[u8], newest: Option<Spec>) -> Result<Self, BadDocument> {
         let raw: RawDocument = serde_json::from_slice(bytes).map_err(|error| {
             if error.is_data() {
-                BadDocument::NotIgnition("a field of ignition.* has the wrong type")
+                WRONG_TYPE
             } else {
                 BadDocument::NotJson { line: error.line(), column: error.column(), size: bytes.len() }
             }
@@ -133,16 +148,20 @@ impl Document {
             expected: newest.map_or("3.x.0".to_owned(), |newest| format!("3.0.0 to {newest}")),
         })?;
         let config = ignition.config.unwrap_or_default();
-        let merge =
-            config.merge.unwrap_or_default().into_iter().enumerate().map(|(at, raw)| (Slot::Merge(at), raw));
-        let replace = config.replace.into_iter().map(|raw| (Slot::Replace, raw));
-        let references =
-            merge.chain(replace).filter_map(|(slot, raw)| Some((slot, raw.into_resource()?))).collect();
+        let merge: Vec<&RawValue> = config.merge.map(part).transpose()?.unwrap_or_default();
+        let merge = merge.into_iter().enumerate().map(|(at, raw)| (Slot::Merge(at), raw));
+        let mut references = Vec::new();
+        for (slot, raw) in merge.chain(config.replace.map(|raw| (Slot::Replace, raw))) {
+            if let Some(resource) = part::<RawResource>(raw)?.into_resource() {
+                references.push(Reference { slot, span: span(bytes, raw), resource });
+            }
+        }
         let tls = ignition.security.unwrap_or_default().tls.unwrap_or_default();
         let authorities = tls.certificate_authorities.unwrap_or_default();
         Ok(Self {
             spec,
             references,
+            merge: config.merge.map(|raw| span(bytes, raw)),
             authorities: authorities.into_iter().filter_map(RawResource::into_resource).collect(),
         })
     }
@@ -159,24 +178,41 @@ fn shown(version: &str) -> String {
     }
 }
 
+const WRONG_TYPE: BadDocument = BadDocument::NotIgnition("a field of ignition.* has the wrong type");
+
+/// A part that is known to be JSON.
+fn part<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, BadDocument> {
+    serde_json::from_slice(raw.get().as_bytes()).map_err(|_| WRONG_TYPE)
+}
+
+/// Where a part stands in the bytes that it was read from.
+fn span(bytes: &[u8], part: &RawValue) -> Range<usize> {
+    let start = part.get().as_ptr().addr() - bytes.as_ptr().addr();
+    start..start + part.get().len()
+}
+
 // The shapes below hold only what is read; serde skips the rest without building it. Go's decoder takes null anywhere.
 
 #[derive(Deserialize)]
-struct RawDocument {
-    ignition: Option<RawIgnition>,
+struct RawDocument<'a> {
+    #[serde(borrow)]
+    ignition: Option<RawIgnition<'a>>,
 }
 
 #[derive(Deserialize)]
-struct RawIgnition {
+struct RawIgnition<'a> {
     version: Option<String>,
-    config: Option<RawConfig>,
+    #[serde(borrow)]
+    config: Option<RawConfig<'a>>,
     security: Option<RawSecurity>,
 }
 
 #[derive(Deserialize, Default)]
-struct RawConfig {
-    merge: Option<Vec<RawResource>>,
-    replace: Option<RawResource>,
+struct RawConfig<'a> {
+    #[serde(borrow)]
+    merge: Option<&'a RawValue>,
+    #[serde(borrow)]
+    replace: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize, Default)]
@@ -240,10 +276,13 @@ mod tests {
             "timeouts":{},"version":"3.2.0"},"passwd":{},"storage":{},"systemd":{}}"#;
         let document = Document::parse(text.as_bytes(), None).unwrap();
         assert_eq!(document.spec, Spec(2));
-        let [(slot, reference)] = document.references.as_slice() else { panic!("one reference") };
-        assert_eq!(*slot, Slot::Merge(0));
-        assert_eq!(reference.headers.len(), 1);
-        assert!(document.authorities[0].gzip && !reference.gzip);
+        let [reference] = document.references.as_slice() else { panic!("one reference") };
+        assert_eq!(reference.slot, Slot::Merge(0));
+        assert_eq!(reference.resource.headers.len(), 1);
+        assert!(document.authorities[0].gzip && !reference.resource.gzip);
+        let (merge, entry) = (&text[document.merge.unwrap()], &text[reference.span.clone()]);
+        assert_eq!(merge, format!("[{entry}]"));
+        assert!(entry.starts_with(r#"{"source":"https"#));
     }
 
     #[test]
@@ -253,7 +292,11 @@ mod tests {
         assert!(matches!(refused("[]"), BadDocument::NotIgnition(_)));
         assert!(matches!(refused("{}"), BadDocument::NotIgnition("no ignition section")));
         assert!(matches!(refused(r#"{"ignition":{}}"#), BadDocument::NotIgnition("no ignition.version")));
-        assert!(matches!(refused(r#"{"ignition":{"version":3}}"#), BadDocument::NotIgnition(_)));
+        for ignition in [r#""version":3"#, r#""config":{"merge":{}}"#, r#""config":{"replace":{"source":1}}"#]
+        {
+            let text = format!(r#"{{"ignition":{{{ignition},"version":"3.2.0"}}}}"#);
+            assert_eq!(refused(&text), WRONG_TYPE, "{text}");
+        }
     }
 
     #[test]

@@ -116,7 +116,7 @@ mod tests {
     fn resources(references: &str) -> Vec<Resource> {
         let text = format!(r#"{{"ignition":{{"version":"3.2.0","config":{{"merge":[{references}]}}}}}}"#);
         let document = Document::parse(text.as_bytes(), None).unwrap();
-        document.references.into_iter().map(|(_, resource)| resource).collect()
+        document.references.into_iter().map(|reference| reference.resource).collect()
     }
 
     fn rule(token: bool, argument: bool, reference: Option<(&str, bool)>) -> Engagement {

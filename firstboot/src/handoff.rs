@@ -1,27 +1,16 @@
 //! Owns: `user.ign`, the file that Ignition reads next: where it looks, complete, 0600, in one rename, or not at all.
-//! Given the resolved config, gives the digest and size of what was written.
+//! Given the resolved config, writes it; knows an earlier hand-over by what the report says of it.
 //! Never: leaves an older one of ours in place once this boot is ours to decide.
 
 use crate::atomic;
+use crate::document::{Document, Reference, Resource};
 use crate::failure::Failure;
 use crate::paths::Paths;
 use crate::record::Directory;
-use crate::resolve::Resolved;
+use crate::spliced::{Digested, Spliced};
 use crate::system_dir;
-use crate::trust::hex;
-use serde::Serialize;
-use sha2::{Digest, Sha512};
-use std::io::{self, BufWriter, Write};
+use std::io;
 use std::path::{Path, PathBuf};
-
-/// What was handed over, for the report and whoever compares.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Written {
-    /// SHA-512 of the file, in lower-case hex.
-    pub sha512: String,
-    /// Its bytes.
-    pub size: u64,
-}
 
 /// Where the hand-over goes.
 pub struct Place {
@@ -68,21 +57,21 @@ impl Place {
     /// Removes a hand-over of an earlier run that nothing has cleared yet: it is known by what that run's report says of it, since the
     /// file at the same path may also be the platform's own pointer.
     pub fn forget(&self, earlier: Option<&str>) -> Result<(), Failure> {
-        let ours = match std::fs::read(&self.out) {
-            Ok(bytes) => earlier.is_some_and(|sha512| hex(&Sha512::digest(&bytes)) == sha512),
-            Err(_) => false,
-        };
-        if ours { self.clear(None) } else { Ok(()) }
+        let bytes = earlier.and_then(|_| std::fs::read(&self.out).ok());
+        match bytes.zip(earlier) {
+            Some((bytes, sha512)) if handed_over(&bytes, sha512) => self.clear(None),
+            _ => Ok(()),
+        }
     }
 
     /// Writes the config, and whatever makes Ignition find it; all of it or nothing.
-    pub fn write(&self, config: &Resolved) -> Result<Written, Failure> {
+    pub fn write(&self, config: &Spliced) -> Result<(), Failure> {
         let Some(paths) = &self.old else { return write(&self.out, config) };
         let local = |error: system_dir::SystemDirError| Failure::local(&error);
         let written = system_dir::prepare(paths)
             .map_err(local)
             .and_then(|()| write(&self.out, config))
-            .and_then(|written| system_dir::announce(paths).map(|()| written).map_err(local));
+            .and_then(|()| system_dir::announce(paths).map_err(local));
         if written.is_err()
             && let Err(error) = system_dir::clear(paths)
         {
@@ -92,18 +81,21 @@ impl Place {
     }
 }
 
+/// Whether this is the hand-over of a run whose report has this digest: of the config in one of its `data:` URLs, or of the whole.
+fn handed_over(bytes: &[u8], sha512: &str) -> bool {
+    let wanted = format!("sha512-{sha512}");
+    let holds = |reference: &Reference| {
+        let Resource { source, hash, .. } = &reference.resource;
+        source.expose().starts_with("data:") && hash.as_ref() == Some(&wanted)
+    };
+    Document::parse(bytes, None).is_ok_and(|document| document.references.iter().any(holds))
+        || Digested::of(bytes).sha512 == sha512
+}
+
 /// Writes the config, making the directory if it is not there.
-fn write(out: &Path, config: &Resolved) -> Result<Written, Failure> {
+fn write(out: &Path, config: &Spliced) -> Result<(), Failure> {
     make_parent(out)?;
-    let mut digest = Sha512::new();
-    let mut size = 0;
-    atomic::write_with(out, 0o600, |file| {
-        let mut tee = BufWriter::with_capacity(64 << 10, Tee { file, digest: &mut digest, size: &mut size });
-        config.write_to(&mut tee)?;
-        tee.flush()
-    })
-    .map_err(|error| Failure::local(&error))?;
-    Ok(Written { sha512: hex(&digest.finalize()), size })
+    atomic::write_with(out, 0o600, |file| config.write_to(file)).map_err(|error| Failure::local(&error))
 }
 
 /// The directory of a file of ours, if it is not there yet.
@@ -111,24 +103,4 @@ pub fn make_parent(path: &Path) -> Result<(), Failure> {
     let Some(parent) = path.parent().filter(|parent| *parent != Path::new("")) else { return Ok(()) };
     std::fs::create_dir_all(parent)
         .map_err(|source| Failure::local(&atomic::WriteError { path: parent.to_owned(), source }))
-}
-
-/// Counts and digests what goes by, so that the config is never in memory a second time.
-struct Tee<'a, W> {
-    file: W,
-    digest: &'a mut Sha512,
-    size: &'a mut u64,
-}
-
-impl<W: Write> Write for Tee<'_, W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.file.write(bytes)?;
-        self.digest.update(&bytes[..written]);
-        *self.size += written as u64;
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
 }

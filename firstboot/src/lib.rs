@@ -32,6 +32,7 @@ pub mod report;
 pub mod resolve;
 pub mod retry_after;
 pub mod secret;
+pub mod spliced;
 pub mod system_dir;
 pub mod transport;
 pub mod trust;

@@ -2,7 +2,7 @@
 //! Given a reference or a list of them, gives that config, or every reference that leads further, at whatever depth.
 //! Never: judges what a `data:` URL holds: what is no config, or not what its hash says, is left for Ignition to refuse.
 
-use crate::document::{Document, Resource, Slot};
+use crate::document::{Document, Reference, Resource, Slot};
 use crate::outcome::Limits;
 use crate::{content, dataurl};
 
@@ -15,8 +15,8 @@ pub fn open(resource: &Resource, limits: &Limits) -> Option<(Document, Vec<u8>)>
 }
 
 /// Whether Ignition takes no notice of `merge`: once there is something to `replace` the document, nothing else counts.
-pub fn superseded(references: &[(Slot, Resource)]) -> bool {
-    references.iter().any(|(slot, _)| *slot == Slot::Replace)
+pub fn superseded(references: &[Reference]) -> bool {
+    references.iter().any(|reference| reference.slot == Slot::Replace)
 }
 
 /// Every reference out of this document, and out of the documents in its `data:` URLs, in Ignition's order.
@@ -26,9 +26,9 @@ pub fn references(document: &Document, limits: &Limits) -> Vec<Resource> {
     found
 }
 
-fn collect(references: &[(Slot, Resource)], limits: &Limits, depth: usize, found: &mut Vec<Resource>) {
+fn collect(references: &[Reference], limits: &Limits, depth: usize, found: &mut Vec<Resource>) {
     let superseded = superseded(references);
-    for (slot, resource) in references {
+    for Reference { slot, resource, .. } in references {
         if superseded && *slot != Slot::Replace {
             continue;
         }

@@ -4,8 +4,9 @@
 
 use crate::atomic;
 use crate::failure::Failure;
-use crate::handoff::{self, Written};
+use crate::handoff;
 use crate::outcome::Outcome;
+use crate::spliced::Digested;
 use serde::Serialize;
 use std::path::Path;
 
@@ -77,8 +78,8 @@ pub struct Report {
     pub ca_fingerprints: Vec<String>,
     /// `credential`, `token-file`, `pointer-header`, `pointer-url`.
     pub token_source: Option<&'static str>,
-    /// The file that was handed over.
-    pub config: Option<Written>,
+    /// The first config that was put into the hand-over, or else all of it.
+    pub config: Option<Digested>,
     /// The spec that was asked for last.
     pub spec: Option<String>,
 }

@@ -1,10 +1,9 @@
 //! Owns: the way from a pointer with references to a config without: fetch, recurse, put a `data:` URL in their place.
-//! Given a document and a session, gives the bytes (or the changed JSON) to hand over, and what was fetched.
+//! Given a document and a session, gives the document to hand over.
 //! Never: changes a document without references, or leaves a credential in one that had them.
 
 use crate::content;
-use crate::dataurl;
-use crate::document::{Document, Resource, Slot};
+use crate::document::{Document, Reference, Resource, Slot};
 use crate::engage::Scope;
 use crate::failure::Failure;
 use crate::fetch::Seen;
@@ -12,37 +11,8 @@ use crate::nested;
 use crate::outcome::Outcome;
 use crate::patience::Session;
 use crate::secret::Secret;
-use crate::trust::hex;
+use crate::spliced::Spliced;
 use crate::url::{BadUrl, Url};
-use serde_json::{Value, json};
-use sha2::{Digest, Sha512};
-use std::io::{self, Write};
-
-/// A document ready for Ignition.
-pub enum Resolved {
-    /// It had nothing to resolve: these very bytes.
-    Verbatim(Vec<u8>),
-    /// Its references are `data:` URLs now.
-    Rewritten(Value),
-}
-
-impl Resolved {
-    /// Writes it out once.
-    pub fn write_to(&self, writer: impl Write) -> io::Result<()> {
-        let mut writer = writer;
-        match self {
-            Self::Verbatim(bytes) => writer.write_all(bytes),
-            Self::Rewritten(value) => serde_json::to_writer(writer, value).map_err(io::Error::from),
-        }
-    }
-
-    fn into_bytes(self) -> Vec<u8> {
-        match self {
-            Self::Verbatim(bytes) => bytes,
-            Self::Rewritten(value) => value.to_string().into_bytes(),
-        }
-    }
-}
 
 /// Resolves every reference in scope, depth first, in the document's order, which is Ignition's.
 pub fn resolve(
@@ -50,7 +20,7 @@ pub fn resolve(
     scope: Scope,
     document: Document,
     bytes: Vec<u8>,
-) -> Result<Resolved, Failure> {
+) -> Result<Spliced, Failure> {
     Walk { session, trail: Vec::new() }.descend(scope, document, bytes)
 }
 
@@ -67,27 +37,30 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn descend(&mut self, scope: Scope, document: Document, bytes: Vec<u8>) -> Result<Resolved, Failure> {
+    fn descend(&mut self, scope: Scope, document: Document, bytes: Vec<u8>) -> Result<Spliced, Failure> {
         let superseded = nested::superseded(&document.references);
-        let mut draft = Draft { bytes, value: None };
-        for (slot, resource) in document.references {
+        let mut draft = Spliced::new(bytes);
+        if let Some(merge) = document.merge.filter(|_| superseded) {
+            draft.empty(merge); // Ignition follows none of these; their tokens must not stay behind either
+        }
+        for Reference { slot, span, resource } in document.references {
             if superseded && slot != Slot::Replace {
-                draft.drop_merge()?; // Ignition follows none of these; their tokens must not stay behind either
                 continue;
             }
             let content = if resource.source.expose().starts_with("data:") {
                 self.embedded(scope, slot, &resource)?
             } else if let Some(wanted) = in_scope(scope, slot, resource)? {
-                draft.value()?; // while its child is fetched a document is in memory once, not as text too
                 Some(self.fetched(slot, &wanted)?)
             } else {
                 None
             };
             if let Some(content) = content {
-                replace(draft.value()?, slot, &content);
+                draft.embed(span, content).map_err(|error| {
+                    Failure::new(Outcome::NotIgnition, format!("{slot}, line {} of it", error.line()))
+                })?;
             }
         }
-        Ok(draft.value.map_or(Resolved::Verbatim(draft.bytes), Resolved::Rewritten))
+        Ok(draft)
     }
 
     /// What the document in a `data:` URL becomes; nothing if it leads nowhere.
@@ -100,10 +73,8 @@ impl Walk<'_> {
         let Some((document, content)) = nested::open(resource, self.session.limits()) else {
             return Ok(None);
         };
-        match self.below(scope, slot, format!("the document in {slot}"), document, content)? {
-            Resolved::Verbatim(_) => Ok(None),
-            rewritten @ Resolved::Rewritten(_) => Ok(Some(rewritten.into_bytes())),
-        }
+        let below = self.below(scope, slot, format!("the document in {slot}"), document, content)?;
+        Ok((!below.is_verbatim()).then(|| below.into_bytes()))
     }
 
     /// What is behind a URL, itself resolved.
@@ -121,7 +92,7 @@ impl Walk<'_> {
                 .map_err(|error| Seen::new(error.outcome(), error.to_string()))?;
             Ok((document, content))
         })?;
-        self.below(Scope::EveryHttps, slot, shown, document, content).map(Resolved::into_bytes)
+        self.below(Scope::EveryHttps, slot, shown, document, content).map(Spliced::into_bytes)
     }
 
     /// One level down.
@@ -132,7 +103,7 @@ impl Walk<'_> {
         name: String,
         document: Document,
         content: Vec<u8>,
-    ) -> Result<Resolved, Failure> {
+    ) -> Result<Spliced, Failure> {
         self.room(slot, &name)?;
         self.trail.push(name);
         let resolved = self.descend(scope, document, content);
@@ -146,31 +117,6 @@ impl Walk<'_> {
             return Ok(());
         }
         Err(Failure::new(Outcome::TooDeep, format!("{name} at {slot}, below {}", self.trail.join(" -> "))))
-    }
-}
-
-/// A document on its way: text until the first change, a tree from then on.
-struct Draft {
-    bytes: Vec<u8>,
-    value: Option<Value>,
-}
-
-impl Draft {
-    fn value(&mut self) -> Result<&mut Value, Failure> {
-        let value = match self.value.take() {
-            Some(value) => value,
-            None => serde_json::from_slice(&std::mem::take(&mut self.bytes)).map_err(|error| {
-                Failure::new(Outcome::NotJson, format!("line {}, column {}", error.line(), error.column()))
-            })?,
-        };
-        Ok(self.value.insert(value))
-    }
-
-    fn drop_merge(&mut self) -> Result<(), Failure> {
-        if let Some(config) = self.value()?["ignition"]["config"].as_object_mut() {
-            config.remove("merge");
-        }
-        Ok(())
     }
 }
 
@@ -204,22 +150,6 @@ fn plain_machine_config(resource: &Resource) -> bool {
     https.and_then(|url| Url::parse(&url).ok()).is_some_and(|url| url.pool().is_some())
 }
 
-/// Puts the content in the place of the reference to it. All else in the document stays.
-fn replace(value: &mut Value, slot: Slot, content: &[u8]) {
-    let config = &mut value["ignition"]["config"];
-    let entry = match slot {
-        Slot::Merge(at) => &mut config["merge"][at],
-        Slot::Replace => &mut config["replace"],
-    };
-    if let Some(entry) = entry.as_object_mut() {
-        entry.remove("httpHeaders"); // what carried credentials; a data: URL must not have any
-        entry.remove("compression"); // the content is decompressed by now
-        entry.insert("source".to_owned(), Value::String(dataurl::encode(content)));
-        let hash = format!("sha512-{}", hex(&Sha512::digest(content)));
-        entry.insert("verification".to_owned(), json!({ "hash": hash }));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -249,18 +179,5 @@ mod tests {
             assert_eq!(scoped(MachineConfigs, source), machine_configs, "{source}");
             assert_eq!(scoped(EveryHttps, source), every, "{source}");
         }
-    }
-
-    #[test]
-    fn only_the_reference_changes() {
-        let mut value = json!({"ignition": {"version": "3.2.0", "config": {"merge": [{"source": "data:,x"},
-            {"source": "https://h/?token=t", "httpHeaders": [{"name": "A", "value": "b"}], "compression": "gzip",
-             "verification": {"hash": "sha256-00"}, "unknown": 1}]}}, "storage": {"files": [{"path": "/x"}]}});
-        let mut wanted = value.clone();
-        replace(&mut value, Slot::Merge(1), b"{}");
-        let hash = format!("sha512-{}", hex(&Sha512::digest(b"{}")));
-        wanted["ignition"]["config"]["merge"][1] =
-            json!({"source": "data:;base64,e30=", "verification": {"hash": hash}, "unknown": 1});
-        assert_eq!(value, wanted);
     }
 }

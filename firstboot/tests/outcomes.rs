@@ -9,6 +9,7 @@ mod common;
 use common::pki::Authority;
 use common::server::{Answer, Server, ok, status, with_header};
 use common::{CONFIG, Node, TOKEN, embedded, pointer, pointer_with};
+use std::io::Write;
 
 /// Runs a node with a good pointer and token against these answers.
 fn against(answers: Vec<Answer>, arguments: &[&str]) -> (Node, common::Ran, Server) {
@@ -115,6 +116,41 @@ fn resetting() -> u16 {
     port
 }
 
+/// A port that resets every connection in the middle of a body: it has asked for nothing after the handshake, so the request is unread.
+/// TLS 1.2, since there the request cannot come along with the handshake's last message.
+fn resetting_in_mid_body(ca: &Authority) -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let tls = ca.serving_only(&rustls::version::TLS12);
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            let mut socket = socket.unwrap();
+            let mut session = rustls::ServerConnection::new(tls.clone()).unwrap();
+            session.complete_io(&mut socket).unwrap();
+            socket.peek(&mut [0]).unwrap();
+            session
+                .writer()
+                .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{\"ignition\"")
+                .unwrap();
+            session.write_tls(&mut socket).unwrap();
+        }
+    });
+    port
+}
+
+#[test]
+fn a_reset_in_mid_body_is_retried() {
+    let ca = Authority::new("root-ca");
+    let url = format!("https://127.0.0.1:{}/config/worker", resetting_in_mid_body(&ca));
+    let node = Node::new(&pointer(&url, &ca.pem())).with_token().with(SHORT);
+    let ran = node.fetch();
+    ran.assert(69).says("after 11 bytes of the body");
+    assert_eq!(node.report()["outcome"], "truncated");
+    assert!(node.report()["attempts"].as_u64().unwrap() > 1);
+    node.assert_nothing_handed_over();
+    node.assert_token_nowhere(&ran);
+}
+
 #[test]
 fn a_reset_connection_is_retried() {
     let url = format!("https://127.0.0.1:{}/config/worker", resetting());
@@ -127,7 +163,6 @@ fn a_reset_connection_is_retried() {
 
 #[test]
 fn a_bomb_in_a_reference_goes_off_outside() {
-    use std::io::Write;
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     for _ in 0..65 {
         encoder.write_all(&vec![b' '; 1 << 20]).unwrap();

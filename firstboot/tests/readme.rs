@@ -1,5 +1,7 @@
 //! Owns: the agreement between README.md's tables and the constants that they mirror.
 
+#![allow(clippy::unwrap_used)] // a missing section is a failed test
+
 use oneboot_firstboot::exit::TABLE;
 use oneboot_firstboot::outcome::{Outcome, Policy};
 use oneboot_firstboot::report::{MESSAGE_ID_OFFERED, PATH};
@@ -29,6 +31,21 @@ fn every_outcome_has_exactly_its_rows() {
     }
     let rows = README.lines().filter(|line| line.contains("| `b8d1c3a1f7a34a0e9a64f2f1c7de")).count();
     assert_eq!(rows, Outcome::ALL.len(), "a row without an outcome");
+}
+
+#[test]
+fn every_outcome_has_a_symptom_and_every_symptom_names_only_outcomes() {
+    let section = README.split_once("\n## Troubleshooting\n").unwrap().1.split_once("\n## ").unwrap().0;
+    let rows = section.lines().filter(|line| line.starts_with("| ")).skip(1);
+    let mut named: Vec<&str> = rows
+        .flat_map(|row| row.split(" | ").nth(1).unwrap().split(", "))
+        .map(|name| name.trim_matches('`'))
+        .collect();
+    named.retain(|name| !["none", "any"].contains(name));
+    named.sort_unstable();
+    let mut outcomes: Vec<&str> = Outcome::ALL.iter().map(|outcome| outcome.name()).collect();
+    outcomes.sort_unstable();
+    assert_eq!(named, outcomes, "each in exactly one row");
 }
 
 #[test]

@@ -16,7 +16,8 @@ use crate::nested;
 use crate::outcome::{Limits, Outcome};
 use crate::patience::Session;
 use crate::report::{McsHost, Phase, Report};
-use crate::resolve::{self, Resolved};
+use crate::resolve;
+use crate::spliced::Spliced;
 use crate::trust::CaBundle;
 use crate::url::Url;
 use std::time::Duration;
@@ -152,7 +153,8 @@ fn to_the_end(given: &Given, report: &mut Report) -> Result<Ended, Failure> {
         None => deal.by_document(scope, found, proof, report)?,
     };
     let handed = clock::boot_microseconds();
-    report.config = Some(place.write(&resolved)?);
+    place.write(&resolved)?;
+    report.config = Some(resolved.digested());
     report.phases.insert(0, Phase { name: "total", start_us: start, end_us: clock::boot_microseconds() });
     report.phase("handoff", handed, clock::boot_microseconds());
     Ok(Ended::Fetched)
@@ -189,7 +191,7 @@ impl Deal<'_> {
         found: Found,
         proof: EarlyProof,
         report: &mut Report,
-    ) -> Result<Resolved, Failure> {
+    ) -> Result<Spliced, Failure> {
         let document = match found.document {
             Some(document) => document,
             None => Document::parse(&found.bytes, None)
@@ -210,7 +212,7 @@ impl Deal<'_> {
     }
 
     /// The pointer, or the config itself, is behind a URL.
-    fn by_url(&mut self, url: &Url, proof: EarlyProof, report: &mut Report) -> Result<Resolved, Failure> {
+    fn by_url(&mut self, url: &Url, proof: EarlyProof, report: &mut Report) -> Result<Spliced, Failure> {
         let mut url = url.clone();
         let carried = Given::url_proof(&mut url)?;
         let mut proof = proof.or(carried);

@@ -89,6 +89,26 @@ impl Node {
         self.logged("firstboot", finish(&mut command)?)
     }
 
+    /// Starts the same, for a test that does something while it waits.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_fetch(&self, pointer: &Path, extra: &[&str]) -> anyhow::Result<Child> {
+        let mut command = self.programs.command("oneboot-firstboot");
+        command.arg("fetch").arg("--root").arg(&self.root).arg("--pointer").arg(pointer).args(extra);
+        Child::start("oneboot-firstboot", &mut command, &self.log("firstboot"))
+    }
+
+    /// `oneboot-firstboot report`, as the initramfs unit runs it after either end of `fetch`.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn report(&self, pointer: &Path) -> anyhow::Result<Finished> {
+        let mut command = self.programs.command("oneboot-firstboot");
+        command.arg("report").arg("--root").arg(&self.root).arg("--pointer").arg(pointer);
+        self.logged("report", finish(&mut command)?)
+    }
+
     /// What the unit in the real root does with the report: one copy, 0600, that outlives `/run`.
     ///
     /// # Errors
