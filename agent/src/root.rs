@@ -304,7 +304,7 @@ impl Root {
         match self.mkdir(path, mode) {
             // Somebody else has made it since (systemd-tmpfiles and the kubelet make the same ones): theirs is as good.
             Err(e) if e.is(Errno::EEXIST) && self.list_exists(path)? => Ok(()),
-            made => made,
+            other => other,
         }
     }
 

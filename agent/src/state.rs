@@ -195,9 +195,10 @@ pub fn next(state: &State, event: Event) -> Result<(State, Vec<Effect>), Illegal
     Ok(match (state, event) {
         // What was pulled and planned lived in memory: after a restart it is read and compared again, which finds
         // whatever was already done. Only what must not be tried twice in one boot survives as it was.
-        // A hand-over is asked for until it is done: a kill, or an API that is gone, comes between the state and it.
         (State::Settled, Event::Started { handed_over: true, .. }) => (State::Settled, vec![]),
-        (State::Settled, Event::Started { handed_over: false, .. }) => (State::Settled, vec![Settle]),
+        // A hand-over is asked for until it is done: a kill, or an API that is gone, comes between the state and it.
+        (State::Settled, Event::Started { handed_over: false, .. })
+        | (State::Applied, Event::Verified { reboot: false }) => (State::Settled, vec![Settle]),
         (State::RolledBack { .. }, Event::Started { rebooted: false, .. }) => {
             (state.clone(), vec![AwaitChange])
         }
@@ -225,7 +226,6 @@ pub fn next(state: &State, event: Event) -> Result<(State, Vec<Effect>), Illegal
         (State::Planned, Event::LiveFailed) => (State::Planned, vec![LayDown]),
         (State::Planned, Event::RolledBack { reason }) => (State::RolledBack { reason }, vec![AwaitChange]),
         (State::Applied, Event::Verified { reboot: true }) => (State::Applied, vec![Reboot]),
-        (State::Applied, Event::Verified { reboot: false }) => (State::Settled, vec![Settle]),
 
         (State::Approved | State::Pulled | State::Planned | State::Applied, Event::Refused { reason }) => {
             (State::Blocked { until: Until::Changed, reason }, vec![AwaitChange])
