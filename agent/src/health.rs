@@ -29,7 +29,7 @@ pub struct Before {
 /// What one look finds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// [`Before::touched`], and how each is now.
+    /// Those of `Before`, and how each is now.
     pub touched: Vec<(String, Condition)>,
     /// Every unit that has failed.
     pub failed: BTreeSet<String>,

@@ -22,7 +22,7 @@ pub fn write(path: &Path, mode: u32, content: &[u8]) -> Result<(), WriteError> {
     write_with(path, mode, |file| file.write_all(content))
 }
 
-/// As [`write`], with the content coming from `fill`.
+/// As [`write()`], with the content coming from `fill`.
 pub fn write_with(
     path: &Path,
     mode: u32,

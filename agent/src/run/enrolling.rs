@@ -97,8 +97,8 @@ impl Run<'_> {
         self.because(reason)
     }
 
-    /// Lets the kubelet start once its time is over, whatever it is that lasts. Looked at between two attempts: an
-    /// attempt and the pause behind it take a minute and a half at most.
+    /// Lets the kubelet start once its time is over, whatever it is that lasts. Looked at between two attempts, so it may
+    /// be late by one: each of its calls takes 10 s to connect and 30 s to be answered at most.
     pub(super) fn expire(&mut self) -> Result<(), Error> {
         if self.notify.is_released() || !self.left().is_zero() {
             return Ok(());

@@ -1,5 +1,7 @@
 //! The default worker configuration, as the agent plans it: from what is served before approval to the whole.
 
+#![allow(clippy::unwrap_used)] // a failed step of the set-up is a failed test
+
 use std::{fs, path::Path};
 
 use oneboot_agent::{
