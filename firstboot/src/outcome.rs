@@ -82,6 +82,7 @@ outcomes! {
     TokenOnCmdline "token-on-cmdline" AtOnce Config "b8d1c3a1f7a34a0e9a64f2f1c7de001e" "a token on the kernel command line" "every user can read it there: use the systemd credential oneboot.token (SMBIOS, fw_cfg or TPM-sealed), then rotate this token";
     BadToken "bad-token" AtOnce Config "b8d1c3a1f7a34a0e9a64f2f1c7de001f" "a token that is empty or has characters that no header can carry" "write the token as one line of base64";
     ConflictingUrl "conflicting-url" AtOnce Config "b8d1c3a1f7a34a0e9a64f2f1c7de0020" "ignition.config.url= together with a token" "use oneboot.url= instead: Ignition would fetch its own URL again and keep the header";
+    TokenRepeated "token-repeated" AtOnce Config "b8d1c3a1f7a34a0e9a64f2f1c7de0024" "the token in a config besides the reference that it is for" "remove it there: Ignition would keep it on this machine; if a server repeats it, rotate it";
     NoMetadata "no-metadata" AtOnce Unavailable "b8d1c3a1f7a34a0e9a64f2f1c7de0023" "the platform's metadata service refuses, or does not answer" "check that this machine may ask its platform's metadata service (AWS: IMDSv2 enabled)";
     BadSettings "bad-settings" AtOnce Config "b8d1c3a1f7a34a0e9a64f2f1c7de0022" "a setting in a firstboot.d fragment, or a record of the image, that cannot be used" "correct the file named above";
     LocalIo "local-io" AtOnce Io "b8d1c3a1f7a34a0e9a64f2f1c7de0021" "a local file could not be read or written" "check that the path exists, and who may read and write it";

@@ -10,6 +10,7 @@ use crate::failure::Failure;
 use crate::fetch::{self, Headers, Seen};
 use crate::outcome::{Decision, Limits, Outcome, decide};
 use crate::proof::NodeProof;
+use crate::secret::Secret;
 use crate::transport::{Client, Connected};
 use crate::url::{Origin, Url};
 use std::time::{Duration, Instant};
@@ -65,6 +66,12 @@ impl Session {
     /// The spec that is asked for by now.
     pub fn spec(&self) -> Spec {
         self.spec
+    }
+
+    /// The token itself, for looking whether it stays behind anywhere.
+    pub fn token(&self) -> Option<Secret<String>> {
+        let (proof, _) = self.proof.as_ref()?;
+        crate::proof::bearer(&proof.authorization())
     }
 
     /// The proof, for the next session.

@@ -60,7 +60,20 @@ impl Walk<'_> {
                 })?;
             }
         }
+        self.no_token_stays(&draft)?;
         Ok(draft)
+    }
+
+    /// What carried the token is gone by now. A second place, or a server that repeats it, would leave it where Ignition keeps the config.
+    fn no_token_stays(&self, draft: &Spliced) -> Result<(), Failure> {
+        let Some(token) = self.session.token() else { return Ok(()) };
+        let plain = token.expose();
+        let escaped = Secret::new(plain.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D"));
+        if draft.keeps(plain.as_bytes()) || draft.keeps(escaped.expose().as_bytes()) {
+            let place = self.trail.last().map_or("the pointer", String::as_str);
+            return Err(Failure::new(Outcome::TokenRepeated, format!("the token, in {place}")));
+        }
+        Ok(())
     }
 
     /// What the document in a `data:` URL becomes; nothing if it leads nowhere.

@@ -78,6 +78,19 @@ impl Spliced {
         Ok(())
     }
 
+    /// Whether the text that stays as it was holds this.
+    pub fn keeps(&self, needle: &[u8]) -> bool {
+        let ends = self.parts.iter().map(|(span, _)| span.clone()).chain([self.text.len()..self.text.len()]);
+        let mut at = 0;
+        for span in ends {
+            if memchr::memmem::find(&self.text[at..span.start], needle).is_some() {
+                return true;
+            }
+            at = span.end;
+        }
+        false
+    }
+
     fn put(&mut self, span: Range<usize>, part: Part) {
         let at = self.parts.partition_point(|(other, _)| other.start < span.start);
         self.parts.insert(at, (span, part));

@@ -148,3 +148,35 @@ fn a_failure_before_the_pointer_takes_an_earlier_hand_over_away_and_a_foreign_fi
     node.fetch().assert(78);
     assert_eq!(std::fs::read(node.out()).unwrap(), b"the platform's own");
 }
+
+#[test]
+fn a_token_that_would_stay_behind_is_refused() {
+    let ca = Authority::new("root-ca");
+    let second = |entry: &str| {
+        let server = Server::start(ca.serving(), vec![ok(CONFIG)]);
+        let mcs = format!(
+            r#"{{"source":"{}","httpHeaders":[{{"name":"Authorization","value":"Bearer {}"}}]}}"#,
+            server.url("/config/worker"),
+            common::TOKEN
+        );
+        let node = Node::new(&common::pointer_with(&format!("{mcs}{entry}"), &[&ca.pem()]));
+        (node.fetch(), node)
+    };
+    let (ran, _) = second(r#",{"source":"http://h/x"}"#);
+    ran.assert(0);
+    let again = format!(
+        r#",{{"source":"http://h/x","httpHeaders":[{{"name":"Authorization","value":"Bearer {}"}}]}}"#,
+        common::TOKEN
+    );
+    let (ran, node) = second(&again);
+    ran.assert(78).says("the token, in the pointer");
+    node.assert_nothing_handed_over();
+    node.assert_token_nowhere(&ran);
+
+    let server =
+        Server::start(ca.serving(), vec![ok(CONFIG.replace("/etc/a", &format!("/etc/{}", common::TOKEN)))]);
+    let node = Node::new(&pointer(&server.url("/config/worker"), &ca.pem())).with_token();
+    let ran = node.fetch();
+    ran.assert(78).says("token-repeated");
+    node.assert_nothing_handed_over();
+}
