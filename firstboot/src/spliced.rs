@@ -79,11 +79,11 @@ impl Spliced {
     }
 
     /// Whether the text that stays as it was holds this.
-    pub fn keeps(&self, needle: &[u8]) -> bool {
-        let ends = self.parts.iter().map(|(span, _)| span.clone()).chain([self.text.len()..self.text.len()]);
+    pub fn keeps(&self, needle: &str) -> bool {
+        let ends = self.parts.iter().map(|(span, _)| span.clone());
         let mut at = 0;
-        for span in ends {
-            if memchr::memmem::find(&self.text[at..span.start], needle).is_some() {
+        for span in ends.chain(std::iter::once(self.text.len()..self.text.len())) {
+            if String::from_utf8_lossy(&self.text[at..span.start]).contains(needle) {
                 return true;
             }
             at = span.end;
